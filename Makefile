@@ -1,0 +1,48 @@
+# Every target sets up what it needs; nothing has to be installed by hand but python3 (3.11+), make and git.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SHARED ?= ../shared
+
+.PHONY: setup demo test lint types quality live bench pins changelog clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml integrations/langchain/pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "otel-toolguard needs Python 3.11 or newer; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --group bench --editable ".[cli,otlp]" --editable "integrations/langchain[instruments]"
+	touch $(READY)
+
+demo: setup
+	$(BIN)/otel-toolguard demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+quality: setup
+	$(BIN)/python -m pytest -m quality tests/quality
+	
+live: setup
+	$(BIN)/python -m pytest -m live tests/live
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+pins: setup
+	$(BIN)/python -m pip freeze --exclude-editable --exclude pip --exclude setuptools > constraints.txt
+
+changelog: setup
+	$(BIN)/towncrier build --yes
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,276 @@
+"""One guarded call from admission to settlement: joins the chain, the store, telemetry and the clock."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from otel_toolguard.core.canonical import FORM_VERSION
+from otel_toolguard.core.decision import Permit, Refuse, Settled
+from otel_toolguard.errors import CircuitOpen, SessionStopped
+from otel_toolguard.outcomes import Ended, of_exception, of_result, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_toolguard.core.call import Outcome, ToolCall
+    from otel_toolguard.core.canonical import Signer
+    from otel_toolguard.core.decision import Trip
+    from otel_toolguard.core.state import SessionState
+    from otel_toolguard.settings import Policy
+    from otel_toolguard.stores import SessionStore
+    from otel_toolguard.telemetry import Telemetry
+    from otel_toolguard.telemetry.spans import Live
+    from otel_toolguard.tool import Tool
+
+logger = logging.getLogger("otel_toolguard")
+SPANS_PER_CIRCUIT = 10  # refused calls beyond it are counted, but have no span of their own
+
+
+class Guard:
+    """What judges the calls of one session, or (without a session) only traces them.
+
+    Args:
+        policy: The rules.
+        signer: Makes signatures.
+        telemetry: Where spans, metrics and events go; None for nowhere.
+        store: Keeps the state; looked at only together with ``session_id``.
+        session_id: The session; None for calls outside any.
+        conversation_id: The caller's own id of the conversation, None if there is none.
+        on_trip: Told of each trip; an exception it raises is logged, never felt.
+    """
+
+    __slots__ = ("conversation_id", "on_trip", "policy", "quiet", "session_id", "signer", "store", "telemetry")
+
+    def __init__(
+        self,
+        policy: Policy,
+        signer: Signer,
+        telemetry: Telemetry | None,
+        store: SessionStore,
+        *,
+        session_id: str | None = None,
+        conversation_id: str | None = None,
+        on_trip: Callable[[Trip], Any] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.signer = signer
+        self.telemetry = telemetry
+        self.store = store
+        self.session_id = session_id
+        self.conversation_id = conversation_id
+        self.on_trip = on_trip
+        self.quiet: set[str] = set()  # what has had its refused spans
+
+    @property
+    def judges(self) -> bool:
+        """Whether calls are counted and may be refused."""
+        return self.session_id is not None and self.policy.mode != "off"
+
+    def transact(self, step: Callable[[SessionState], Any]) -> Any:
+        """Runs a step on the session's state; signatures of another key or canonical form make it start fresh."""
+        key_id = self.signer.key_id
+
+        def checked(state: SessionState) -> Any:
+            if state.key_id != key_id or state.form != FORM_VERSION:
+                _start_fresh(state, key_id)
+            return step(state)
+
+        return self.store.transact(self.session_id or "", checked)
+
+    def tell(self, trip: Trip, live: Live | None, *, observed_only: bool = False) -> None:
+        """Says once, everywhere, that a circuit opened (or, observing, would have)."""
+        if self.telemetry is not None:
+            self.telemetry.opened(live, trip, observed_only=observed_only)
+        logger.warning("%s%s", "would have stopped: " if observed_only else "", trip.why)
+        if self.on_trip is not None:
+            try:
+                self.on_trip(trip)
+            except Exception:
+                logger.exception("on_trip raised; the trip stands")
+
+
+def _start_fresh(state: SessionState, key_id: str) -> None:
+    if state.key_id:
+        logger.warning(
+            "session %s was signed under another key or by another version: its counters start afresh", state.id
+        )
+        state.runs.clear()
+        state.rules.clear()
+        state.calls = 0
+    state.key_id, state.form = key_id, FORM_VERSION
+
+
+class Place:
+    """Where in the tree of runs and calls the current code is.
+
+    Attributes:
+        guard: Judges the calls made here.
+        run_id: The run they belong to.
+        above: The run inside one of whose calls this run started, None for a run of its own.
+        inside: The guarded call whose body is running, None outside any.
+        outer: The place to go back to.
+        session: The session object that opened this place, None if an adapter did.
+    """
+
+    __slots__ = ("above", "guard", "inside", "outer", "run_id", "session")
+
+    def __init__(
+        self, guard: Guard, run_id: str, *, above: str | None = None, inside: Attempt | None = None,
+        outer: Place | None = None, session: Any = None,
+    ) -> None:  # fmt: skip
+        self.guard = guard
+        self.run_id = run_id
+        self.above = above
+        self.inside = inside
+        self.outer = outer
+        self.session = session
+
+
+here: ContextVar[Place | None] = ContextVar("otel_toolguard.here", default=None)
+
+
+class Attempt:
+    """One call: admitted or refused on construction, then entered, left and ended by whoever runs the body.
+
+    Args:
+        guard: Judges it.
+        place: Where it is made; None outside any session.
+        tool: The tool.
+        arguments: What the model said, by name; the raw text where it could not be parsed.
+        call_id: The model's id of the call.
+        batch: An id shared by the calls of one model turn.
+        reached: False for a call that never reaches a tool.
+        body: The function that an adapter is about to have run, so that a decorator on it does not count it again.
+    """
+
+    __slots__ = ("_live", "_started", "_tokens", "body", "call", "executions", "guard", "permit",
+                 "place", "refused", "seen", "tool")  # fmt: skip
+
+    def __init__(
+        self, guard: Guard, place: Place | None, tool: Tool, arguments: Mapping[str, Any] | str, *,
+        call_id: str | None = None, batch: str | None = None, agent: str | None = None, reached: bool = True,
+        body: Any = None,
+    ) -> None:  # fmt: skip
+        self.guard = guard
+        self.place = place
+        self.tool = tool
+        self.body = body
+        self.executions = 0
+        self.seen: tuple[Any] | None = None  # what the body returned, where an adapter sees only a message of it
+        self.permit: Permit | None = None
+        self.refused: Refuse | None = None
+        self.call: ToolCall = tool.call(
+            arguments, guard.policy, guard.signer, call_id=call_id, batch=batch, agent=agent, reached=reached
+        )
+        self._live: Live | None = None if guard.quiet and self._is_quiet() else self._open()
+        if place is not None and guard.judges and tool.enabled(guard.policy):
+            self._admit(place)
+        self._started = time.perf_counter()
+
+    def _open(self) -> Live | None:
+        guard, place = self.guard, self.place
+        if guard.telemetry is None:
+            return None
+        return guard.telemetry.start(
+            self.call,
+            session_id=guard.session_id,
+            run_id=place.run_id if place else None,
+            conversation_id=guard.conversation_id,
+            tool_type=self.tool.kind,
+        )
+
+    def _is_quiet(self) -> bool:
+        run = self.place.run_id if self.place else ""
+        return not self.guard.quiet.isdisjoint((run, f"{run}|{self.tool.name}", f"{run}|{self.call.signature}"))
+
+    def _admit(self, place: Place) -> None:
+        guard, call, live = self.guard, self.call, self._live
+        chain = guard.policy.chain
+        admission = guard.transact(
+            lambda state: chain.admit(state, place.run_id, call, above=place.above, link=live.link if live else None)
+        )
+        if isinstance(admission, Permit):
+            self.permit = admission
+            if live is None and guard.quiet:  # a reset let it through after all
+                guard.quiet.clear()
+                self._live = live = self._open()
+            if admission.would_trip is not None:
+                guard.tell(admission.would_trip, live, observed_only=True)
+            return
+        self.refused = admission
+        if admission.fresh:
+            guard.tell(admission.trip, live)
+        if guard.telemetry is not None:
+            guard.telemetry.refused(live, call, admission)
+        if admission.nth >= SPANS_PER_CIRCUIT:
+            scope = {"signature": f"|{call.signature}", "tool": f"|{call.tool}"}.get(admission.trip.scope, "")
+            guard.quiet.add(place.run_id + scope)
+
+    def error(self) -> CircuitOpen:
+        """The exception that says why the call was refused."""
+        if self.refused is None:
+            raise RuntimeError("the call was not refused")
+        trip = self.refused.trip
+        return SessionStopped(trip) if trip.stops else CircuitOpen(trip)
+
+    def enter(self) -> None:
+        """Makes this call the current one, for the body that runs next; to be left in the same frame."""
+        place = self.place
+        inner = None
+        if place is not None:
+            inner = Place(place.guard, place.run_id, above=place.above, inside=self, outer=place, session=place.session)
+        self._tokens = (here.set(inner), self._live.attach() if self._live is not None else None)
+
+    def leave(self) -> None:
+        """Undoes ``enter``."""
+        mine, theirs = self._tokens
+        if self._live is not None:
+            self._live.detach(theirs)
+        here.reset(mine)
+
+    def returned(self, result: Any, ended: Ended | None = None) -> None:
+        """Settles a call whose body returned; ``ended`` overrides what its result says about success."""
+        self._end(ended or of_result(self.call, result), result)
+
+    def raised(self, error: BaseException) -> None:
+        """Settles a call whose body raised; a stop of another session inside the body stops this run too."""
+        self._end(of_exception(error), None)
+        if isinstance(error, SessionStopped) and self.permit is not None and self.place is not None:
+            guard, run_id, trip = self.guard, self.place.run_id, error.trip
+            guard.transact(lambda state: guard.policy.chain.adopt(state, run_id, trip))
+
+    def _end(self, ended: Ended, result: Any) -> None:
+        seconds = time.perf_counter() - self._started
+        guard = self.guard
+        if self.seen is not None and self.tool.result_key is not None:
+            result = self.seen[0]
+        record = outcome(
+            ended, result, seconds, guard.signer, guard.policy.chain.needs if self.permit else _NOTHING,
+            self.tool.result_key,
+        )  # fmt: skip
+        settled = self._settle(record) if self.permit is not None else None
+        if guard.telemetry is not None:
+            guard.telemetry.end(
+                self._live, self.call, record, self.permit, settled, seconds=seconds, message=ended.message
+            )
+
+    def _settle(self, record: Outcome) -> Settled:
+        guard, call, live = self.guard, self.call, self._live
+        place, permit = self.place, self.permit
+        chain = guard.policy.chain
+        settled: Settled = guard.transact(
+            lambda state: chain.settle(
+                state, place.run_id, permit.number, call, record, live.link if live else None  # type: ignore[union-attr]
+            )
+        )
+        if settled.trip is not None:
+            guard.tell(settled.trip, live)
+        elif settled.would_trip is not None:
+            guard.tell(settled.would_trip, live, observed_only=True)
+        return settled
+
+
+_NOTHING: frozenset[str] = frozenset()

@@ -1,0 +1,18 @@
+"""The command ``otel-toolguard``; needs the extra ``cli``."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+_NEEDED = ("typer", "rich")
+
+
+def main() -> None:
+    """Runs the command and exits: 0 done, 1 bad input lines, 2 usage or settings, 3 with ``--fail-on-trip``."""
+    if any(find_spec(name) is None for name in _NEEDED):
+        sys.stderr.write('The command otel-toolguard needs typer and rich: pip install "otel-toolguard[cli]"\n')
+        sys.exit(2)
+    from otel_toolguard.cli.app import run  # noqa: PLC0415  (only now is it known that typer is there)
+
+    run()

@@ -1,0 +1,133 @@
+"""The subcommands and their options; what they do is imported only when one of them runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from otel_toolguard._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+app = typer.Typer(
+    name="otel-toolguard", no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+    pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+Json = Annotated[bool, typer.Option("--json", help="JSON for machines, and nothing else, on standard output.")]
+
+
+def run() -> None:
+    """Runs the command line and exits."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")  # recordings hold what the terminal's encoding may not have
+    app(prog_name="otel-toolguard")
+
+
+def _finish(step: Callable[[], int]) -> NoReturn:
+    """Runs a command's work and exits with its code; 2 for settings that cannot be honoured."""
+    from otel_toolguard.errors import SettingsError  # noqa: PLC0415
+
+    try:
+        code = step()
+        sys.stdout.flush()
+    except SettingsError as error:
+        sys.stderr.write(f"otel-toolguard: {error}\n")
+        code = 2
+    except BrokenPipeError:
+        # The reader has seen enough. What is still buffered must not fail once more when the interpreter ends.
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        code = 0
+    raise typer.Exit(code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001  (its callback does the work)
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Loop and runaway guard for the tool calls of agents.
+
+    Exit codes: 0 done, trips included; 1 bad input lines; 2 usage or settings; 3 trips, with --fail-on-trip.
+    """
+
+
+@app.command()
+def replay(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Recordings: .jsonl, .jsonl.gz; - is stdin.")],
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Judge by this profile.")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="FILE.toml", help="Judge by the chain of this file.")] = None,
+    as_json: Json = False,
+    calls: Annotated[bool, typer.Option("--calls", help="Also one line a call: signature, class, verdict.")] = False,
+    fail_on_trip: Annotated[bool, typer.Option("--fail-on-trip", help="Exit with 3 if any circuit opened.")] = False,
+) -> None:
+    """Run recorded sessions through the rules: whom would they have stopped, where, and why?
+
+    The mode is always "enforce". With --profile or --policy the environment is ignored; with neither, what
+    TOOLGUARD_CONFIG and TOOLGUARD_PROFILE say counts (the profile "balanced" if they say nothing).
+
+    Calls of one session follow each other by "i", also from one file to the next; an "i" of 0 in a later file begins
+    another recording, with a line of its own.
+    """
+    if profile is not None and policy is not None:
+        raise typer.BadParameter("give --profile or --policy, not both")
+    from otel_toolguard.cli.replay import replay as work  # noqa: PLC0415
+
+    _finish(lambda: work(files, profile=profile, policy=policy, as_json=as_json, calls=calls, fail=fail_on_trip))
+
+
+@app.command()
+def inspect(
+    tool: Annotated[str, typer.Option(metavar="NAME", help="The tool's name.")],
+    args: Annotated[str | None, typer.Option(metavar="JSON", help="Its arguments, a JSON object.")] = None,
+    result: Annotated[str | None, typer.Option(metavar="TEXT", help="A result, to see what is masked in it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the rules see of one call: class, risk, signature, masked result.
+
+    Signatures are made under TOOLGUARD_SIGNATURE_KEY if that is set, so that they are those of your traces; the working
+    directory of a shell is left out.
+    """
+    from otel_toolguard.cli.inspect import inspect as work  # noqa: PLC0415
+
+    _finish(lambda: work(tool, args, result, as_json=as_json))
+
+
+@app.command()
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE.toml", help="The settings.")],
+    as_json: Json = False,
+) -> None:
+    """Check a settings file, for CI: prints the effective chain; exits with 2 if it cannot be honoured.
+
+    The environment (TOOLGUARD_*) is ignored: the file is judged by itself.
+    """
+    from otel_toolguard.cli.check import check as work  # noqa: PLC0415
+
+    _finish(lambda: work(file, as_json=as_json))
+
+
+@app.command()
+def demo(
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Laps that a repeated cycle may make.")] = None,
+    period: Annotated[int | None, typer.Option(metavar="P", help="Calls in one lap of the cycle.")] = None,
+    ceiling: Annotated[int | None, typer.Option(metavar="C", help="Calls that the run may make.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Watch a real agent work, loop, and pass its ceiling."""
+    from otel_toolguard.cli.demo import demo as work  # noqa: PLC0415
+
+    _finish(lambda: work(limit, period, ceiling, as_json))

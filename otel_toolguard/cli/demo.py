@@ -1,0 +1,188 @@
+"""``otel-toolguard demo``: the agent of the README, healthy, looping, and over its ceiling."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_toolguard import CircuitOpen, MemoryStore, Policy, Session, SettingsError
+
+if TYPE_CHECKING:
+    from otel_toolguard.cli.demo_export import Providers
+    from otel_toolguard.core.decision import Trip
+
+LIMIT, PERIOD, CEILING = 8, 2, 25
+PERIOD_MOST = 32
+STEPS_MOST = 1_000_000  # of LangGraph: the guard ends the runs, not the framework's own cap
+BATCH = 4  # calls that the over-using agent asks for in one turn
+_NEEDED = {
+    "langchain": "langchain", "langgraph": "langchain", "langchain_core": "langchain",
+    "otel_toolguard_langchain": "langchain", "opentelemetry.sdk": "otlp", "opentelemetry.exporter": "otlp",
+}  # fmt: skip
+
+
+class Run:
+    """One run of the demo and what is told about it."""
+
+    def __init__(self, name: str, policy: Policy, script: Any) -> None:
+        self.name = name
+        self.policy = policy
+        self.script = script
+        self.trace_id = ""
+        self.bodies = 0
+        self.model_calls = 0
+        self.model_calls_after_stop = 0
+        self.unanswered: list[str] = []
+        self.caught: CircuitOpen | None = None
+        self.trip: Trip | None = None
+        self.report: dict[str, Any] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as the JSON of ``--json``."""
+        return {
+            "name": self.name,
+            "trace_id": self.trace_id,
+            "bodies": self.bodies,
+            "model_calls": self.model_calls,
+            "model_calls_after_stop": self.model_calls_after_stop,
+            "unanswered_ids": self.unanswered,
+            "trip": self.trip.to_dict() if self.trip else None,
+        }
+
+
+def demo(limit: int | None = None, period: int | None = None, ceiling: int | None = None, as_json: bool = False) -> int:
+    """Runs the three agents; returns the exit code.
+
+    Args:
+        limit: Laps after which the looping agent is stopped, at least 2; None for 8.
+        period: Calls in one lap, 1 to 32; None for 2.
+        ceiling: Calls after which the over-using agent is stopped, at least 1; None for 25.
+        as_json: True to print nothing but JSON on standard output.
+    """
+    try:
+        from otel_toolguard.cli import demo_agent, demo_export
+    except ModuleNotFoundError as error:
+        print(_missing(error), file=sys.stderr)
+        return 2
+    try:
+        runs = _runs(
+            demo_agent,
+            LIMIT if limit is None else limit,
+            PERIOD if period is None else period,
+            CEILING if ceiling is None else ceiling,
+        )
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    # The trips are told on standard output, in words; the library's own warning would say them twice.
+    logging.getLogger("otel_toolguard").addHandler(logging.NullHandler())
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+    to = demo_export.target()
+    providers = demo_export.Providers(to)
+    for run in runs:
+        _carry_out(run, providers, demo_agent)
+    sent = providers.close()
+    if as_json:
+        print(json.dumps({"runs": [run.to_dict() for run in runs]}, ensure_ascii=False))
+    else:
+        _tell(runs, providers, to)
+    if to is not None and not sent:
+        print("not every span could be sent to the OTLP endpoint", file=sys.stderr)
+    return 0
+
+
+def _runs(agents: Any, limit: int, period: int, ceiling: int) -> list[Run]:
+    if not 1 <= period <= PERIOD_MOST:
+        raise SettingsError(f"--period {period}: valid are 1 to {PERIOD_MOST}")
+    repeat = {"plugin": "repeat_guard", "limit": limit, "max_period": max(3, period)}
+    stats = {"plugin": "tool_stats"}
+    return [
+        Run("healthy", Policy(profile="balanced", mode="enforce"), agents.healthy),
+        Run("loop", Policy(plugins=[repeat, stats], mode="enforce"), agents.looping(period)),
+        Run(
+            "ceiling",
+            Policy(plugins=[{"plugin": "call_ceiling", "run": ceiling}, stats], mode="enforce"),
+            agents.over_using(BATCH),
+        ),
+    ]
+
+
+def _carry_out(run: Run, providers: Providers, agents: Any) -> None:
+    """Does what the README tells a user to do, and counts what came of it."""
+    from otel_toolguard.telemetry import Telemetry
+    from otel_toolguard_langchain import ToolGuardMiddleware
+
+    telemetry = Telemetry(
+        tracer_provider=providers.traces, meter_provider=providers.metrics, logger_provider=providers.logs
+    )
+    model = agents.ScriptedModel(script=run.script)
+    asked_at_trip: list[int] = []
+    with tempfile.TemporaryDirectory(prefix="toolguard-demo-") as folder:
+        workshop = agents.Workshop(Path(folder))
+        agent = agents.agent(model, workshop, ToolGuardMiddleware())
+        tracer = providers.traces.get_tracer("otel_toolguard.demo")
+        attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": f"demo-{run.name}"}
+        with (
+            tracer.start_as_current_span(f"invoke_agent demo-{run.name}", attributes=attributes) as root,
+            Session(
+                f"demo-{run.name}", policy=run.policy, telemetry=telemetry, store=MemoryStore(),
+                on_trip=lambda _trip: asked_at_trip.append(model.asked),
+            ) as session,
+        ):  # fmt: skip
+            run.trace_id = f"{root.get_span_context().trace_id:032x}"
+            question = {"messages": [("user", "Take stock.")]}
+            try:
+                messages = agent.invoke(question, {"recursion_limit": STEPS_MOST})["messages"]
+            except CircuitOpen as stopped:
+                run.caught = stopped
+                messages = stopped.partial["messages"]
+            run.report = session.report()
+        run.trip = run.caught.trip if run.caught else None
+    run.bodies = workshop.bodies
+    run.model_calls = model.asked
+    run.model_calls_after_stop = model.asked - asked_at_trip[0] if asked_at_trip else 0
+    run.unanswered = agents.unanswered(messages)
+
+
+def _tell(runs: list[Run], providers: Providers, to: Any) -> None:
+    from otel_toolguard.cli.demo_tree import tree
+
+    for run in runs:
+        print(f"── {run.name} " + "─" * (70 - len(run.name)))
+        print(tree(providers.spans(), run.trace_id))
+        print()
+        if run.caught is None:
+            print("not stopped: the agent ended by itself")
+        else:
+            trip = run.caught.trip
+            print(f"stopped by {trip.rule} (scope {trip.scope}): {trip.why}")
+            print(f"the caller caught CircuitOpen: {run.caught}")
+        print(
+            f"{run.bodies} tool bodies ran; {run.model_calls} model calls, {run.model_calls_after_stop} after the stop; "
+            f"{len(run.unanswered)} call ids without an answer"
+        )
+        print("tool_stats " + json.dumps({key: run.report[key] for key in _SHOWN}))
+        if to is not None and to.ui is not None:
+            print(f"trace {to.ui}/trace/{run.trace_id}")
+        else:
+            print(f"trace {run.trace_id}")
+        print()
+    if to is None:
+        print(
+            "Nobody took the traces: set OTEL_EXPORTER_OTLP_ENDPOINT, or start a Jaeger on localhost, and run this again."
+        )
+
+
+_SHOWN = ("calls", "retries", "longest_fail_streak", "tools", "classes", "refused")
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    name = error.name or ""
+    extra = next((extra for module, extra in _NEEDED.items() if name == module or name.startswith(module + ".")), None)
+    if extra is None:
+        raise error
+    return f'The demo needs {name}: pip install "otel-toolguard[cli,otlp,langchain]"'

@@ -1,0 +1,1 @@
+"""The decision, and nothing but the decision: pure functions over plain records."""

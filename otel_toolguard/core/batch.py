@@ -1,0 +1,92 @@
+"""The order in which results are judged when calls overlap.
+
+A batch is a run of starts with no completion in between. It is committed when its last call ends, in canonical order,
+so that the accidents of scheduling cannot hide a cycle. If another call starts after one of the batch has completed,
+the completed ones are committed at once and those still running become stragglers: each commits alone when it ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_toolguard.core.call import Outcome, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Done = tuple[ToolCall, Outcome]
+
+SAME_CALL, SAME_ANSWER, SAME_RESULT = 1, 2, 3  # how much alike an earlier call of the batch was (Outcome.twin)
+
+
+class Batch:
+    """The calls of one run that started together and have not been judged yet."""
+
+    __slots__ = ("_open", "_waiting")
+
+    def __init__(self) -> None:
+        self._open: dict[int, None] = {}
+        self._waiting: list[Done] = []
+
+    def before_start(self) -> Sequence[Done]:
+        """Closes the batch if one of it has completed; returns what is to be judged before another call starts."""
+        if not self._waiting:
+            return ()
+        ready = _in_canonical_order(self._waiting)
+        self._waiting, self._open = [], {}
+        return ready
+
+    def start(self, number: int) -> None:
+        """Lets call ``number`` start."""
+        self._open[number] = None
+
+    def end(self, number: int, call: ToolCall, outcome: Outcome) -> Sequence[Done]:
+        """Ends call ``number``; returns what is to be judged now, in order."""
+        if self._open.pop(number, self) is self:
+            return ((call, outcome),)  # a straggler
+        if not self._open and not self._waiting:
+            return ((call, outcome),)
+        self._waiting.append((call, outcome))
+        if self._open:
+            return ()
+        ready, self._waiting = _in_canonical_order(self._waiting), []
+        return ready
+
+    def forget(self, number: int) -> None:
+        """Takes back a start whose body never ran."""
+        self._open.pop(number, None)
+
+    def to_plain(self) -> list[Any]:
+        """The batch as JSON values."""
+        return [list(self._open), [[call.to_plain(), outcome.to_plain()] for call, outcome in self._waiting]]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Batch:
+        """The batch that ``to_plain`` described."""
+        batch = cls()
+        numbers, waiting = plain
+        batch._open = dict.fromkeys(numbers)  # noqa: SLF001
+        batch._waiting = [  # noqa: SLF001
+            (ToolCall.from_plain(call), Outcome.from_plain(outcome)) for call, outcome in waiting
+        ]
+        return batch
+
+
+def _in_canonical_order(waiting: list[Done]) -> list[Done]:
+    ready = sorted(waiting, key=_order)
+    seen: set[tuple[str | None, ...]] = set()
+    failed = False
+    for call, outcome in ready:
+        answer = None if call.tool_class == "write" else outcome.volatile
+        levels = ((call.signature,), (call.signature, answer, outcome.kind),
+                  (call.signature, outcome.exact, outcome.kind, "exact"))  # fmt: skip
+        outcome.twin = max((level for level, key in enumerate(levels, SAME_CALL) if key in seen), default=0)
+        seen.update(levels)
+        if outcome.failed:
+            outcome.echo, failed = failed, True
+    return ready
+
+
+def _order(done: Done) -> tuple[str, str, str, str]:
+    call, outcome = done
+    return call.signature, outcome.volatile or "", outcome.exact or "", outcome.kind

@@ -1,0 +1,281 @@
+"""Arguments and results as canonical text, and that text as a signature or a fingerprint.
+
+JSON-like values become JSON with sorted keys, exactly typed: 1, 1.0, true and "1" stay apart, and a key that is no
+string is written as itself ({1:2}). Everything else has a form that begins with ``!`` and its qualified type. Equal
+text means an equal typed value; a decoder in the tests proves it. Nothing here ever raises, whatever the value does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_toolguard.core.typed_forms import typed_form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+FORM_VERSION = 1
+TEXT_LIMIT = 1 << 20  # characters of canonical text that are digested in full
+ENDS = 4096  # characters kept of each end of what is longer
+DEPTH_LIMIT = 64
+MASK_LIMIT = 16 * 1024  # characters of a result that are masked; what follows is compared to the letter
+_PLAIN_INT_BITS = 4096  # beyond it Python may refuse to write an int in decimal
+
+Mask = "Callable[[str], str]"
+
+
+class Canonical(NamedTuple):
+    """Canonical text; ``whole`` is False if something was left out, so that equal text may hide a difference."""
+
+    text: str
+    whole: bool
+
+
+def canonical(value: Any, mask: Callable[[str], str] | None = None, *, mask_numbers: bool = False) -> Canonical:
+    """The canonical text of any value.
+
+    Args:
+        value: Anything.
+        mask: Applied to the strings inside, up to 16 KiB in all, before they are written.
+        mask_numbers: True to write every number as ``#``.
+    """
+    kind = type(value)
+    if kind is str and len(value) <= MASK_LIMIT:  # the common result
+        return Canonical(encode_basestring(value if mask is None else mask(value)), True)
+    if value is None:
+        return Canonical("null", True)
+    if kind is dict and mask is None:
+        text = _flat(value)
+        if text is not None:
+            return Canonical(text, True)
+    writer = _Writer(mask, mask_numbers=mask_numbers)
+    try:
+        writer.write(value)
+    except Exception:  # a hostile object, or too deep for the interpreter
+        writer.part("!unreadable")
+        writer.whole = False
+    text = "".join(writer.parts)
+    if len(text) > TEXT_LIMIT:
+        return Canonical(f"!long{len(text)}{text[:ENDS]}{text[-ENDS:]}", False)
+    return Canonical(text, writer.whole)
+
+
+def _flat(value: dict[Any, Any]) -> str | None:
+    """The text of a small dict of scalars, which most arguments are; None if it is anything else."""
+    parts = []
+    room = MASK_LIMIT
+    try:
+        for key in sorted(value):
+            item = value[key]
+            kind = type(item)
+            if kind is str:
+                room -= len(item)
+                text = encode_basestring(item)
+            elif kind is int:
+                text = _integer(item)
+            elif item is None:
+                text = "null"
+            elif kind is bool:
+                text = "true" if item else "false"
+            elif kind is float:
+                text = float.__repr__(item)
+            else:
+                return None
+            if type(key) is not str or room < 0:
+                return None
+            parts.append(f"{encode_basestring(key)}:{text}")
+    except TypeError:  # keys of several types
+        return None
+    return "{" + ",".join(parts) + "}"
+
+
+class _Writer:
+    """Writes one value, within a budget of characters."""
+
+    def __init__(self, mask: Callable[[str], str] | None, *, mask_numbers: bool) -> None:
+        self.parts: list[str] = []
+        self.whole = True
+        self._mask = mask
+        self._mask_room = MASK_LIMIT
+        self._numbers = mask_numbers
+        self._room = TEXT_LIMIT
+        self._path: dict[int, int] = {}
+
+    def part(self, text: str) -> None:
+        self.parts.append(text)
+        self._room -= len(text)
+
+    def write(self, value: Any) -> None:
+        kind = type(value)
+        if kind is str:
+            self._string(value)
+        elif value is None:
+            self.part("null")
+        elif kind is bool:
+            self.part("true" if value else "false")
+        elif kind is int:
+            self.part("#" if self._numbers else _integer(value))
+        elif kind is float:
+            self.part("#" if self._numbers else float.__repr__(value))
+        elif isinstance(value, (dict, list, tuple)) or kind in (set, frozenset):
+            self._nested(value)
+        else:
+            self._other(value)
+
+    def _string(self, value: str) -> None:
+        if self._mask is not None and self._mask_room > 0:
+            head = value[: self._mask_room]
+            self._mask_room -= len(head)
+            value = self._mask(head) + value[len(head) :]
+        if len(value) > self._room:
+            self.whole = False
+            value = f"{value[:ENDS]}…{len(value)}…{value[-ENDS:]}"
+        self.part(encode_basestring(value))
+
+    def _nested(self, value: Any) -> None:
+        depth = len(self._path)
+        above = self._path.get(id(value))
+        if above is not None:
+            self.part(f"!cycle{depth - above}")
+        elif depth >= DEPTH_LIMIT:
+            self.whole = False
+            self.part(f"!deep{len(value)}")
+        else:
+            self._path[id(value)] = depth
+            if isinstance(value, dict):
+                self._mapping(value)
+            elif isinstance(value, (list, tuple)):
+                self._items("[", value, "]")
+            else:
+                self._set(value)
+            del self._path[id(value)]
+
+    def _mapping(self, value: Mapping[Any, Any]) -> None:
+        self._pairs("{", {self._aside(key, mask=False): item for key, item in self._bounded(value.items())}, "}")
+
+    def _pairs(self, start: str, items: Mapping[str, Any], end: str) -> None:
+        self.part(start)
+        comma = ""
+        for key in sorted(items):
+            self.part(f"{comma}{key}:")
+            self.write(items[key])
+            comma = ","
+        self.part(end)
+
+    def _items(self, start: str, value: Any, end: str) -> None:
+        self.part(start)
+        comma = ""
+        for item in self._bounded(value):
+            self.part(comma)
+            self.write(item)
+            comma = ","
+        self.part(end)
+
+    def _set(self, value: Any) -> None:
+        """Sets have no order of their own, so each item is written apart and the texts are sorted."""
+        texts = sorted(self._aside(item) for item in self._bounded(value))
+        self.part(f"!{type(value).__name__}[{','.join(texts)}]")
+
+    def _aside(self, value: Any, *, mask: bool = True) -> str:
+        """The text of a value that is not written in place; it uses up the same budget."""
+        kept, self.parts = self.parts, []
+        masks = self._mask, self._numbers
+        if not mask:
+            self._mask, self._numbers = None, False
+        try:
+            self.write(value)
+            return "".join(self.parts)
+        finally:
+            self.parts = kept
+            self._mask, self._numbers = masks
+
+    def _bounded(self, values: Any) -> Any:
+        """The values, as long as there is room for more."""
+        for value in values:
+            if self._room < 0:
+                self.whole = False
+                return
+            yield value
+
+    def _other(self, value: Any) -> None:
+        depth = len(self._path)
+        above = self._path.get(id(value))
+        if above is not None:
+            self.part(f"!cycle{depth - above}")
+            return
+        if depth >= DEPTH_LIMIT:
+            self.whole = False
+            self.part("!deep")
+            return
+        self._path[id(value)] = depth
+        name, content, known = typed_form(value)
+        self.whole = self.whole and known
+        self.part(f"!{name}")
+        if content is not None:
+            self.part("(")
+            self.write(content)
+            self.part(")")
+        del self._path[id(value)]
+
+
+def _integer(value: int) -> str:
+    return int.__repr__(value) if value.bit_length() <= _PLAIN_INT_BITS else hex(value)
+
+
+class Signer:
+    """Makes signatures and fingerprints under one key.
+
+    Args:
+        key: Secret bytes, at most 64; without it nobody can find the arguments behind a signature by trying.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._start = hashlib.blake2b(digest_size=8, key=key[:64])
+        named = self._start.copy()
+        named.update(b"key id")
+        self.key_id = named.hexdigest()
+
+    def digest(self, text: str) -> str:
+        """16 hex digits."""
+        state = self._start.copy()
+        state.update(text.encode("utf-8", "surrogatepass"))
+        return state.hexdigest()
+
+    def signature(self, tool: str, text: str, world: str | None = None) -> str:
+        """``{tool}:{16 hex}`` of canonical arguments and, where it matters, the working directory."""
+        return f"{tool}:{self.digest(text if world is None else text + encode_basestring(world))}"
+
+
+class Fingerprints(NamedTuple):
+    """A result's three fingerprints; None where it was too large to be compared, "" where nobody asked."""
+
+    exact: str | None
+    volatile: str | None
+    digits: str | None
+
+
+def fingerprints(
+    sign: Signer, value: Any, *, failed: bool, needs: frozenset[str],
+    volatile: Callable[[str], str], digits: Callable[[str], str],
+) -> Fingerprints:  # fmt: skip
+    """Fingerprints of a result; of a failure, pass its type and message as ``value``.
+
+    Args:
+        sign: Makes the digests.
+        value: The result, or ``[type, message]``.
+        failed: Part of each fingerprint.
+        needs: Which of "exact", "volatile" and "digits" are asked for.
+        volatile: Masks passing tokens.
+        digits: Masks every number.
+    """
+    flag = "!" if failed else ""
+    plain = canonical(value)
+    exact = (sign.digest(flag + plain.text) if plain.whole else None) if "exact" in needs or not plain.whole else ""
+    if not plain.whole:
+        return Fingerprints(None, None, None)
+    masked: list[str] = []
+    for name, mask, numbers in (("volatile", volatile, False), ("digits", digits, True)):
+        masked.append(sign.digest(flag + canonical(value, mask, mask_numbers=numbers).text) if name in needs else "")
+    return Fingerprints(exact, *masked)

@@ -1,0 +1,336 @@
+"""Folds the plugins over the state: admit a call, settle it, report."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from otel_toolguard.core.decision import Admission, Circuit, Finding, InFlight, Permit, Refuse, Settled, Stop, Trip
+from otel_toolguard.core.state import PAUSED_KEPT, SIGNATURES_KEPT, TOOLS_KEPT, RunState, SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from otel_toolguard.core.batch import Done
+    from otel_toolguard.core.call import Outcome, ToolCall
+
+
+class Plugin(Protocol):
+    """One rule. It may leave out each of these hooks; ``mine`` is its own plain state (JSON values), made by ``start``.
+
+    Class attributes a plugin may set: ``lasting = True`` keeps ``mine`` per session rather than per run;
+    ``observes = True`` lets it see results that arrive after a trip; ``needs`` names the fingerprints that it compares.
+    """
+
+    name: str
+
+    def start(self) -> Any:
+        """Fresh state."""
+
+    def admit(self, mine: Any, run: RunState, call: ToolCall) -> Finding | None:
+        """Judges a call before its body; a finding of share 1 and more refuses it."""
+
+    def settle(self, mine: Any, run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
+        """Judges a result, in commit order; a finding of share 1 and more opens the circuit for the next call."""
+
+    def refused(self, mine: Any, run: RunState, call: ToolCall, counted: bool) -> Finding | None:
+        """Judges a refusal; ``counted`` is False if another refusal of the same batch was counted."""
+
+    def on_retry(self, mine: Any, kind: str, attempt: int) -> None:
+        """Notes a retry that the host reports."""
+
+    def report(self, states: Sequence[Any]) -> dict[str, Any]:
+        """Its part of the session's report, from its state of each run (of the session, if ``lasting``)."""
+
+
+class Chain:
+    """The ordered plugins of one policy.
+
+    Args:
+        plugins: In the order in which they judge; the first one that opens a circuit gives the trip its name.
+        observe: True to let every call run and only say what would have been stopped.
+        lasting_stop: True to let a stop outlast its run (``latch="session"``).
+    """
+
+    def __init__(self, plugins: Iterable[Any], *, observe: bool = False, lasting_stop: bool = False) -> None:
+        self.plugins: tuple[Any, ...] = tuple(plugins)
+        self.observe = observe
+        self.lasting_stop = lasting_stop
+        self.needs = frozenset(need for plugin in self.plugins for need in getattr(plugin, "needs", ()))
+        self._admits = [plugin for plugin in self.plugins if hasattr(plugin, "admit")]
+        self._settles = [plugin for plugin in self.plugins if hasattr(plugin, "settle")]
+        self._refusals = [plugin for plugin in self.plugins if hasattr(plugin, "refused")]
+
+    def admit(
+        self, state: SessionState, run_id: str, call: ToolCall, *,
+        above: str | None = None, link: Callable[[], str | None] | None = None,
+    ) -> Admission:  # fmt: skip
+        """Reserves a place for the call, or refuses it.
+
+        Args:
+            state: The session; changed in place.
+            run_id: The run that the call belongs to, begun now if it is new.
+            call: The call; nothing of it has run yet.
+            above: The run inside one of whose calls this run started; looked at when the run is new.
+            link: Asked for the tripping span's trace and span id if this very call opens a circuit.
+        """
+        admission = self._admit(state, state.runs.get(run_id) or state.run(run_id, above), call)
+        if link is not None and isinstance(admission, Refuse) and admission.fresh:
+            admission.circuit.link = link()
+        return admission
+
+    def _admit(self, state: SessionState, run: RunState, call: ToolCall) -> Admission:
+        latched = state.stop or _stop_of(run)
+        if latched is not None:
+            return self._refuse(run, call, latched, fresh=False)
+        if run.circuits:
+            circuit = run.circuits.get("signature:" + call.signature) or run.circuits.get("tool:" + call.tool)
+            if circuit is not None:
+                return self._refuse(run, call, circuit, fresh=False)
+        if call.call_id is not None and call.call_id in run.paused:
+            run.paused.remove(call.call_id)  # resumed after an approval: counted when it was first asked for
+            return self._reserve(state, run, call, counted=False)
+        warned: tuple[str, ...] = ()
+        would: Trip | None = None
+        for plugin in self._admits:
+            finding = plugin.admit(self._mine(plugin, run), run, call)
+            if finding is None:
+                continue
+            if finding.share < 1:
+                warned += (finding.rule,)
+            elif self.observe:
+                would = would or self._would(run, call, finding, before=True)
+            else:
+                return self._refuse(run, call, self._open(run, call, finding), fresh=True)
+        ready = run.batch.before_start()
+        if ready:
+            opened, would_before = self._judge(run, ready, Settled())
+            would = would or would_before
+            if opened is not None:
+                return self._refuse(run, call, opened, fresh=True)
+        permit = self._reserve(state, run, call, counted=True)
+        permit.warned, permit.would_trip = warned, would
+        return permit
+
+    def _reserve(self, state: SessionState, run: RunState, call: ToolCall, *, counted: bool) -> Permit:
+        run.number = number = run.number + 1
+        run.batch.start(number)
+        run.flight[number] = InFlight(call.tool, call.signature, call.tool_class, call.risk)
+        run.refused_in_row = 0
+        signature_calls = run.signatures.get(call.signature, 0)
+        if counted:
+            state.calls += 1
+            signature_calls = _count(run.signatures, call.signature, SIGNATURES_KEPT)
+            for counting in lineage(run) if run.above else (run,):
+                counting.calls += 1
+                _count(counting.tools, call.tool, TOOLS_KEPT)
+                _count(counting.classes, call.tool_class, TOOLS_KEPT)
+        return Permit(number, signature_calls, run.calls, state.calls)
+
+    def settle(
+        self, state: SessionState, run_id: str, number: int, call: ToolCall, outcome: Outcome,
+        link: Callable[[], str | None] | None = None,
+    ) -> Settled:  # fmt: skip
+        """Gives the place back and judges what is ready to be judged.
+
+        Args:
+            state: The session; changed in place.
+            run_id: The run that the call was admitted in.
+            number: ``Permit.number``.
+            call: The call.
+            outcome: How it came out.
+            link: Asked for the tripping span's trace and span id if this result opens a circuit.
+        """
+        settled = Settled()
+        run = state.runs.get(run_id)
+        if run is None or run.flight.pop(number, None) is None:
+            return settled  # a late result, from before a reset: it opens and closes nothing
+        if outcome.kind == "interrupted":
+            run.batch.forget(number)  # a pause, not a round: its resumption is the round
+            if call.call_id is not None:
+                run.paused = [*run.paused[1 - PAUSED_KEPT :], call.call_id]
+            return settled
+        circuit, settled.would_trip = self._judge(run, run.batch.end(number, call, outcome), settled)
+        if circuit is not None:
+            circuit.link = link() if link else None
+            settled.trip = circuit.trip
+        return settled
+
+    def _judge(self, run: RunState, ready: Sequence[Done], settled: Settled) -> tuple[Circuit | None, Trip | None]:
+        opened: Circuit | None = None
+        would: Trip | None = None
+        for call, outcome in ready:
+            for plugin in self._settles:
+                stopped = opened is not None or run.stop is not None
+                if stopped and not getattr(plugin, "observes", False):
+                    continue
+                finding = plugin.settle(self._mine(plugin, run), run, call, outcome)
+                if finding is None:
+                    continue
+                if finding.period is not None:
+                    settled.repeat_length, settled.repeat_count = finding.period, int(finding.observed or 0)
+                if finding.share < 0.5:
+                    continue
+                if finding.share < 1:
+                    settled.warned += (finding.rule,)
+                elif self.observe:
+                    would = would or self._would(run, call, finding)
+                else:
+                    opened = self._open(run, call, finding)
+        return opened, would
+
+    def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool) -> Refuse:
+        counted = call.batch is None or call.batch != run.refusal_batch
+        run.refusal_batch = call.batch
+        run.refusals += 1
+        if counted:
+            run.refused_in_row += 1
+        circuit.refused += 1
+        if not circuit.trip.stops:
+            for plugin in self._refusals:
+                finding = plugin.refused(self._mine(plugin, run), run, call, counted)
+                if finding is not None and finding.share >= 1:
+                    circuit, fresh = self._open(run, call, finding), True
+                    circuit.refused = 1
+                    break
+        kind = Stop if circuit.trip.stops else Refuse
+        return kind(
+            circuit, fresh=fresh, nth=circuit.refused,
+            signature_calls=run.signatures.get(call.signature, 0), run_calls=run.calls, session_calls=run.session.calls,
+        )  # fmt: skip
+
+    def _open(self, run: RunState, call: ToolCall | None, finding: Finding) -> Circuit:
+        circuit = Circuit(self._trip(run, call, finding))
+        if circuit.trip.stops:
+            for stopped in lineage(run):  # a stop anywhere stops the tree
+                stopped.stop = stopped.stop or circuit
+            if self.lasting_stop:
+                run.session.stop = circuit
+        elif call is not None:
+            key = call.signature if finding.scope == "signature" else call.tool
+            run.circuits[f"{finding.scope}:{key}"] = circuit
+        return circuit
+
+    def _would(self, run: RunState, call: ToolCall, finding: Finding, *, before: bool = False) -> Trip | None:
+        if finding.rule in run.would:
+            return None
+        run.would.append(finding.rule)
+        return self._trip(run, call, finding)
+
+    def _trip(self, run: RunState, call: ToolCall | None, finding: Finding) -> Trip:
+        seed = f"{run.session.id}\0{run.id}\0{finding.rule}\0{run.calls}\0{run.refusals}\0{len(run.circuits)}"
+        return Trip(
+            # Drawn from what is unique anyway: the core has no source of chance.
+            id=hashlib.blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
+            rule=finding.rule,
+            scope=finding.scope,
+            tool=call.tool if call else None,
+            signature=call.signature if call else None,
+            tool_class=call.tool_class if call else None,
+            period=finding.period,
+            limit=finding.limit,
+            observed=finding.observed,
+            members=finding.members,
+            in_flight=tuple(run.flight.values()),
+            session_id=run.session.id,
+            run_id=run.id,
+            agent=call.agent if call else None,
+            retryable=finding.retryable,
+            retry_after_s=finding.retry_after_s,
+            loop_type=finding.loop_type,
+            at_call=run.calls,
+            why=finding.why,
+        )
+
+    def adopt(self, state: SessionState, run_id: str, trip: Trip) -> None:
+        """Stops a run because a run nested in one of its calls was stopped, even one of another session."""
+        run = state.runs.get(run_id)
+        for stopped in lineage(run) if run is not None and not self.observe else ():
+            stopped.stop = stopped.stop or Circuit(trip)
+
+    def stop(self, state: SessionState, reason: str) -> Trip:
+        """Stops every run of the session until ``reset``; a stop that holds already stays as it is."""
+        if state.stop is None:
+            run = state.runs.get(state.last_run or "") or RunState("", state)
+            trip = Trip(
+                id=hashlib.blake2b(f"{state.id}\0{len(state.audit)}".encode("utf-8", "surrogatepass"),
+                                   digest_size=8).hexdigest(),
+                rule="session.stop", scope="session", session_id=state.id, loop_type="stopped_by_operator",
+                at_call=run.calls, in_flight=tuple(f for r in state.runs.values() for f in r.flight.values()),
+                why=f"An operator stopped the session: {reason}; session.reset(reason) would let it go on.",
+            )  # fmt: skip
+            state.stop = Circuit(trip)
+        return state.stop.trip
+
+    def reset(self, state: SessionState, *, ceilings: bool) -> None:
+        """Clears latches, rings, streaks and refusals of every run; counters of ceilings only if asked."""
+        state.stop = None
+        for run in state.runs.values():
+            fresh = RunState(run.id, state, run.above)
+            run.stop, run.circuits, run.batch, run.rules = None, {}, fresh.batch, {}
+            run.refusals = run.refused_in_row = 0
+            run.refusal_batch, run.would, run.flight, run.paused = None, [], {}, []
+            if ceilings:
+                run.calls, run.signatures, run.tools, run.classes = 0, {}, {}, {}
+        if ceilings:
+            state.calls = 0
+
+    def retry(self, state: SessionState, run_id: str, kind: str, attempt: int) -> None:
+        """Tells each plugin of a retry that the host reports; ``attempt`` counts from 1."""
+        run = state.run(run_id)
+        for plugin in self.plugins:
+            if hasattr(plugin, "on_retry"):
+                plugin.on_retry(self._mine(plugin, run), kind, attempt)
+
+    def report(self, state: SessionState) -> dict[str, Any]:
+        """The parts of all plugins that report, put together, and every trip that the session remembers."""
+        whole: dict[str, Any] = {}
+        for plugin in self.plugins:
+            if hasattr(plugin, "report"):
+                holders = [state.rules] if getattr(plugin, "lasting", False) else [r.rules for r in state.runs.values()]
+                whole |= plugin.report([rules[plugin.name] for rules in holders if plugin.name in rules])
+        circuits = [circuit for run in state.runs.values() for circuit in circuits_of(run)]
+        if state.stop is not None and state.stop not in circuits:
+            circuits.append(state.stop)
+        return whole | {
+            "refused": sum(run.refusals for run in state.runs.values()),
+            "in_flight": state.in_flight,
+            "trips": [circuit.trip.to_dict() for circuit in circuits],
+        }
+
+    def _mine(self, plugin: Any, run: RunState) -> Any:
+        rules = run.session.rules if getattr(plugin, "lasting", False) else run.rules
+        mine = rules.get(plugin.name)
+        if mine is None:
+            mine = rules[plugin.name] = plugin.start() if hasattr(plugin, "start") else {}
+        return mine
+
+
+def circuits_of(run: RunState) -> Iterator[Circuit]:
+    """The open circuits of a run, those of single signatures and tools first."""
+    yield from run.circuits.values()
+    if run.stop is not None:
+        yield run.stop
+
+
+def lineage(run: RunState) -> Iterator[RunState]:
+    """The run and the runs above it."""
+    here: RunState | None = run
+    while here is not None:
+        yield here
+        here = here.above
+
+
+def _stop_of(run: RunState) -> Circuit | None:
+    """The latch that holds for a run: its own, or that of a run above it."""
+    if run.above is None:
+        return run.stop
+    return next((above.stop for above in lineage(run) if above.stop is not None), None)
+
+
+def _count(counts: dict[str, int], key: str, most: int) -> int:
+    n = counts.get(key, 0) + 1
+    if n == 1 and len(counts) >= most:
+        del counts[next(iter(counts))]
+    counts[key] = n
+    return n

@@ -1,0 +1,282 @@
+"""What comes out of a decision: a permit, a refusal, a stop, and the record of why a circuit opened."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Scope = Literal["signature", "tool", "run", "session"]
+SCOPES: tuple[Scope, ...] = ("signature", "tool", "run", "session")
+LoopType = Literal[
+    "exact_repeat", "oscillation", "error_storm", "stagnation", "same_answer", "over_use", "refused_too_often",
+    "stopped_by_operator",
+]  # fmt: skip
+MESSAGE_LIMIT = 600  # characters of the answer that the model gets for a refused call
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One distinct call of a repeated cycle: argument names with types and lengths, never values."""
+
+    tool: str
+    signature: str
+    arguments: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A call whose body was running when a circuit opened; ``risk`` says whether it may be half done."""
+
+    tool: str
+    signature: str
+    tool_class: str
+    risk: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trip:
+    """Why a circuit opened.
+
+    Attributes:
+        id: Unique within a store.
+        rule: The plugin's name.
+        scope: What is closed to further calls: one ``signature``, one ``tool``, the ``run`` or the ``session``.
+        tool: The tool of the call that tripped; None where no call did (stopped by an operator).
+        signature: That call's signature, None likewise.
+        tool_class: That call's class, None likewise.
+        period: Calls in one lap of the cycle; None if the rule knows no cycle.
+        limit: The limit that was reached, in the unit of the rule.
+        observed: What was counted when it was reached.
+        members: The distinct calls of the cycle, in order; empty if the rule knows no cycle.
+        in_flight: Calls whose bodies were running, the tripping one excluded.
+        session_id: The session.
+        run_id: The run; None for a stop that holds for the whole session.
+        agent: The agent that asked, None if unknown.
+        retryable: Whether the same call may succeed later.
+        retry_after_s: Seconds to wait before that; None if no time helps.
+        loop_type: exact_repeat, oscillation, error_storm, stagnation, same_answer, over_use, refused_too_often or
+            stopped_by_operator.
+        at_call: Calls admitted in the run when the circuit opened.
+        why: One English sentence with the numbers and the setting that would have allowed it.
+    """
+
+    id: str
+    rule: str
+    scope: Scope
+    tool: str | None = None
+    signature: str | None = None
+    tool_class: str | None = None
+    period: int | None = None
+    limit: float | None = None
+    observed: float | None = None
+    members: tuple[Member, ...] = ()
+    in_flight: tuple[InFlight, ...] = ()
+    session_id: str
+    run_id: str | None = None
+    agent: str | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+    loop_type: LoopType
+    at_call: int = 0
+    why: str
+
+    @property
+    def stops(self) -> bool:
+        """Whether this ends the run (scope run or session), rather than refusing single calls."""
+        return self.scope in ("run", "session")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON values."""
+        plain = asdict(self)
+        plain["members"] = list(plain["members"])
+        plain["in_flight"] = list(plain["in_flight"])
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Trip:
+        """The record that ``to_dict`` described.
+
+        Raises:
+            TypeError: A field is missing or unknown.
+        """
+        known = dict(plain)
+        known["members"] = tuple(Member(**member) for member in plain.get("members", ()))
+        known["in_flight"] = tuple(InFlight(**call) for call in plain.get("in_flight", ()))
+        return cls(**known)
+
+    def to_tool_message(self) -> str:
+        """What the model is told instead of a result: JSON of at most 600 characters, without argument values."""
+        body = {
+            "error": "circuit_open",
+            "executed": False,
+            "tool": _short(self.tool, 80),
+            "rule": self.rule,
+            "scope": self.scope,
+            "why": self.why,
+            "retryable": self.retryable,
+            "retry_after_s": self.retry_after_s,
+            "instead": _INSTEAD["stop" if self.stops else "refuse"],
+        }
+        text = json.dumps(body, ensure_ascii=False)
+        if len(text) > MESSAGE_LIMIT:
+            # Cut the sentence, not the JSON: it stays parsable. Escapes may lengthen what is left, hence the loop.
+            keep = len(self.why)
+            while len(text) > MESSAGE_LIMIT and keep > 0:
+                keep = max(0, keep - max(1, len(text) - MESSAGE_LIMIT))
+                text = json.dumps(body | {"why": self.why[:keep].rstrip() + "…"}, ensure_ascii=False)
+        return text
+
+
+_INSTEAD = {
+    "stop": "The run has ended: do not call tools, report what was done and what was not.",
+    "refuse": "Do not ask for this call again: use another tool or other arguments, or report it as not done.",
+}
+
+
+def _short(text: str | None, limit: int) -> str | None:
+    return text if text is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+class Finding:
+    """What one rule says about one call.
+
+    ``share`` is how much of the limit is used: 1.0 and more opens a circuit of ``scope``, less is a warning and needs
+    no other field.
+    """
+
+    __slots__ = ("limit", "loop_type", "members", "observed", "period", "retry_after_s", "retryable", "rule", "scope",
+                 "share", "why")  # fmt: skip
+
+    def __init__(
+        self,
+        rule: str,
+        share: float = 1.0,
+        *,
+        scope: Scope = "run",
+        limit: float | None = None,
+        observed: float | None = None,
+        loop_type: LoopType = "over_use",
+        why: str = "",
+        period: int | None = None,
+        members: tuple[Member, ...] = (),
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.rule = rule
+        self.share = share
+        self.scope: Scope = scope
+        self.limit = limit
+        self.observed = observed
+        self.loop_type: LoopType = loop_type
+        self.why = why
+        self.period = period
+        self.members = members
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class Permit:
+    """The call may run. Counts include this call; ``number`` names its place until it is settled."""
+
+    __slots__ = ("number", "run_calls", "session_calls", "signature_calls", "warned", "would_trip")
+
+    def __init__(
+        self,
+        number: int,
+        signature_calls: int,
+        run_calls: int,
+        session_calls: int,
+        warned: tuple[str, ...] = (),
+        would_trip: Trip | None = None,
+    ) -> None:
+        self.number = number
+        self.signature_calls = signature_calls
+        self.run_calls = run_calls
+        self.session_calls = session_calls
+        self.warned = warned
+        self.would_trip = would_trip
+
+
+class Circuit:
+    """An open circuit: its trip, how many calls it refused, and the trace and span id of the call that opened it."""
+
+    __slots__ = ("link", "refused", "trip")
+
+    def __init__(self, trip: Trip, *, link: str | None = None, refused: int = 0) -> None:
+        self.trip = trip
+        self.link = link
+        self.refused = refused
+
+    def to_plain(self) -> list[Any]:
+        """The circuit as JSON values."""
+        return [self.trip.to_dict(), self.link, self.refused]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Circuit:
+        """The circuit that ``to_plain`` described."""
+        trip, link, refused = plain
+        return cls(Trip.from_dict(trip), link=link, refused=refused)
+
+
+class Refuse:
+    """The call must not run; siblings may.
+
+    ``fresh`` says that this very call opened the circuit; ``nth`` is how many calls the circuit has refused, this one
+    included. Counts are those before the call.
+    """
+
+    __slots__ = ("circuit", "fresh", "nth", "run_calls", "session_calls", "signature_calls")
+
+    def __init__(
+        self,
+        circuit: Circuit,
+        *,
+        fresh: bool,
+        nth: int,
+        signature_calls: int = 0,
+        run_calls: int = 0,
+        session_calls: int = 0,
+    ) -> None:
+        self.circuit = circuit
+        self.fresh = fresh
+        self.nth = nth
+        self.signature_calls = signature_calls
+        self.run_calls = run_calls
+        self.session_calls = session_calls
+
+    @property
+    def trip(self) -> Trip:
+        """Why the circuit opened."""
+        return self.circuit.trip
+
+    @property
+    def link(self) -> str | None:
+        """Trace and span id of the call that opened the circuit; None if that is this call, or unknown."""
+        return None if self.fresh else self.circuit.link
+
+
+class Stop(Refuse):
+    """The call must not run, and nothing else of this run tree may."""
+
+    __slots__ = ()
+
+
+Admission = Permit | Refuse
+
+
+class Settled:
+    """What the rules say after a result.
+
+    ``trip`` is set if this result opened a circuit, ``would_trip`` if it would have (observe mode); ``repeat_length``
+    and ``repeat_count`` are the period and laps of the cycle so far (0 and 0 without one).
+    """
+
+    __slots__ = ("repeat_count", "repeat_length", "trip", "warned", "would_trip")
+
+    def __init__(self) -> None:
+        self.trip: Trip | None = None
+        self.would_trip: Trip | None = None
+        self.warned: tuple[str, ...] = ()
+        self.repeat_length = 0
+        self.repeat_count = 0

@@ -1,0 +1,56 @@
+"""``failure_streak``: failures of one tool in a row, whatever the arguments; only a success of that tool clears it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_toolguard.core.decision import Finding
+
+if TYPE_CHECKING:
+    from otel_toolguard.core.call import Outcome, ToolCall
+    from otel_toolguard.core.state import RunState
+
+TOOLS_KEPT = 256
+TRANSIENT = 1 / 3  # what a timeout, a 429 or a 5xx counts
+
+
+class FailureStreak:
+    """Counts failures per tool; calls that never reached a tool are left out, for their "tool" can never succeed.
+
+    Args:
+        limit: Failures in a row.
+        across_tools: True to count all tools together, so that a success of any tool clears the streak.
+    """
+
+    name = "failure_streak"
+
+    def __init__(self, limit: int, *, across_tools: bool = False) -> None:
+        self.limit = limit
+        self.across_tools = across_tools
+
+    def start(self) -> dict[str, float]:
+        """Streaks by tool."""
+        return {}
+
+    def settle(self, mine: dict[str, float], run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
+        """A finding once half the limit is used."""
+        if call.neutral or not call.reached:
+            return None
+        tool = "*" if self.across_tools else call.tool
+        if outcome.kind == "ok":
+            mine.pop(tool, None)
+        if not outcome.failed or outcome.echo:
+            return None
+        if tool not in mine and len(mine) >= TOOLS_KEPT:
+            del mine[next(iter(mine))]
+        streak = mine[tool] = mine.get(tool, 0) + (TRANSIENT if outcome.failure == "transient" else 1)
+        share = streak / self.limit
+        # Thirds do not add up exactly in binary; a streak is never short of its limit by less than a third.
+        if share < 0.5:
+            return None
+        share = 1.0 if streak > self.limit - 0.01 else share
+        return Finding(
+            self.name, share, limit=self.limit, observed=round(streak, 2), loop_type="error_storm",
+            why=f"{call.tool if not self.across_tools else 'Tools'} failed {streak:g} times in a row, with whatever "
+            f"arguments; failure_streak limit = {int(streak) + 1} would have allowed it.",
+        )  # fmt: skip

@@ -1,0 +1,145 @@
+"""``repeat_guard``: the same cycle of one, two or three calls with the same results, round after round.
+
+After Crucible's rule of that name, with three differences: it judges calls, not events; a cycle has at most
+``max_period`` calls; and results are compared without their passing tokens unless ``compare="exact"``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from otel_toolguard.core.batch import SAME_ANSWER, SAME_CALL, SAME_RESULT
+from otel_toolguard.core.decision import Finding, Member
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_toolguard.core.call import Outcome, ToolCall
+    from otel_toolguard.core.state import RunState
+
+Compare = Literal["volatile", "exact", "call"]
+_TWIN = {"call": SAME_CALL, "volatile": SAME_ANSWER, "exact": SAME_RESULT}
+
+
+class RepeatGuard:
+    """Counts laps: with keys k1, k2, … the last n calls are periodic in p while each key equals the one p before it.
+
+    ``same[p]`` counts those equalities in a row. p × L periodic keys hold exactly p × (L - 1) of them, so the rule
+    costs O(max_period) a call whatever the limit.
+
+    Args:
+        limit: Full laps that may run; lap ``limit`` itself completes.
+        max_period: Longest cycle looked for, in calls.
+        compare: What must be equal beside tool and arguments: the result without passing tokens ("volatile"; the
+            result of writes is left out), the result to the letter ("exact"), or nothing ("call").
+        limits: Laps for single periods, in place of ``limit``.
+        failed_limit: Laps for cycles in which every call failed, in place of the others; None for no difference.
+    """
+
+    name = "repeat_guard"
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        max_period: int = 3,
+        compare: Compare = "volatile",
+        limits: Mapping[int, int] | None = None,
+        failed_limit: int | None = None,
+    ) -> None:
+        self.limit = limit
+        self.max_period = max_period
+        self.compare: Compare = compare
+        self.failed_limit = failed_limit
+        self.needs = () if compare == "call" else (compare,)
+        self._limits = [(limits or {}).get(p, limit) for p in range(1, max_period + 1)]
+        self._twin = _TWIN[compare]
+
+    def start(self) -> dict[str, Any]:
+        """``last`` holds [key, patience, failed, member] of the newest calls, newest first; ``peak`` the most laps."""
+        return {"last": [], "same": [0] * self.max_period, "peak": [0, 0]}
+
+    def settle(self, mine: dict[str, Any], run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
+        """A finding with the period and the laps so far once a cycle has come round twice."""
+        if outcome.twin >= self._twin:
+            return None
+        key = self._key(call, outcome)
+        last, same = mine["last"], mine["same"]
+        period, repeated = 0, False
+        for p, (before, equal) in enumerate(zip(last, same, strict=False), 1):
+            # An unsigned call (no key) equals nothing, itself included.
+            if key is not None and before[0] == key:
+                repeated = True
+                same[p - 1] = equal + 1
+                if not period and equal + 1 >= p:
+                    period = p
+            else:
+                same[p - 1] = 0
+        # A cycle is described by its last lap, and in a last lap every call equals an earlier one.
+        member = [call.tool, call.signature, call.shapes()] if repeated else None
+        last.insert(0, [key, None if call.neutral else call.patience, outcome.failed, member])
+        del last[self.max_period :]
+        return self._finding(mine, period) if period else None
+
+    def _finding(self, mine: dict[str, Any], shortest: int) -> Finding:
+        last, same = mine["last"], mine["same"]
+        best, best_share, best_laps, best_limit = shortest, 0.0, 0, 1
+        for p in range(shortest, min(len(last), self.max_period) + 1):
+            if same[p - 1] < p:
+                continue
+            limit = self._limit(last[:p], p)
+            laps = same[p - 1] // p + 1
+            # Full laps only: half a lap more is no lap.
+            share = laps / limit
+            if share > best_share:
+                best, best_share, best_laps, best_limit = p, share, laps, limit
+            if share >= 1:
+                break
+        if best_laps > mine["peak"][1]:
+            mine["peak"] = [best, best_laps]
+        if best_share < 1:
+            return Finding(self.name, best_share, period=best, observed=best_laps)
+        return self._trip(last[:best], best, best_laps, best_limit)
+
+    def _limit(self, members: list[list[Any]], period: int) -> int:
+        limit = self._limits[period - 1]
+        if self.failed_limit is not None and all(failed for _, _, failed, _ in members):
+            limit = self.failed_limit
+        if self.compare == "exact":
+            return limit
+        # One member that is no poller arms the cycle; waiting between two looks at a job does not.
+        return limit * min((patience for _, patience, _, _ in members if patience is not None), default=1)
+
+    def _trip(self, newest_first: list[list[Any]], period: int, laps: int, limit: int) -> Finding:
+        members = tuple(Member(*member) for _, _, _, member in reversed(newest_first) if member)
+        failed = all(failed for _, _, failed, _ in newest_first)
+        names = ", ".join(dict.fromkeys(member.tool for member in members))
+        what = f"the same call of {names}" if period == 1 else f"the same {period} calls ({names})"
+        same = {"volatile": "the same results", "exact": "exactly the same results", "call": "the same arguments"}
+        return Finding(
+            self.name,
+            laps / limit,
+            limit=limit,
+            observed=laps,
+            loop_type="error_storm" if failed else "exact_repeat" if period == 1 else "oscillation",
+            period=period,
+            members=members,
+            why=f"{what[0].upper()}{what[1:]} came round {laps} times in a row with {same[self.compare]}; "
+            f"repeat_guard limit = {limit + 1} would have allowed it.",
+        )
+
+    def _key(self, call: ToolCall, outcome: Outcome) -> str | None:
+        if not call.whole:
+            return None
+        if self.compare == "call":
+            return call.signature
+        if self.compare == "exact":
+            answer = outcome.exact
+        else:
+            answer = "" if call.tool_class == "write" else outcome.volatile
+        return None if answer is None else f"{call.signature}|{answer}|{outcome.kind}"
+
+    def report(self, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The most laps that any cycle made."""
+        period, laps = max((mine["peak"] for mine in states), key=lambda peak: peak[1], default=(0, 0))
+        return {"longest_repeat": {"period": period, "laps": laps}}

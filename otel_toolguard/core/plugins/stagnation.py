@@ -1,0 +1,92 @@
+"""``stagnation``: work that no longer brings anything new.
+
+A call never made before that works is progress and sets the score to 0; a failure adds a half or 1; the n-th repeat
+since the last progress adds n, at most 3. Found on recorded sessions; its form and weights are in the design, section 7.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_toolguard.core.batch import SAME_ANSWER
+from otel_toolguard.core.decision import Finding
+
+if TYPE_CHECKING:
+    from otel_toolguard.core.call import Outcome, ToolCall
+    from otel_toolguard.core.state import RunState
+
+SEEN_KEPT = 512
+ERRORS_KEPT = 256
+COUNTS_KEPT = 256
+TOP = 3  # what one repeat adds at most
+KNOWN, NEW = 1.0, 0.5  # what a failure adds
+
+
+class Stagnation:
+    """Scores each result; the run stops at ``limit`` points.
+
+    What is remembered is bounded, and forgetting makes a call new again: a full memory errs towards not stopping.
+    """
+
+    name = "stagnation"
+    needs = ("volatile", "digits", "class")
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+
+    def start(self) -> dict[str, Any]:
+        """The score and the bounded memories, oldest entry first."""
+        return {"score": 0.0, "seen": {}, "errors": {}, "count": {}}
+
+    def settle(self, mine: dict[str, Any], run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
+        """A finding once half the limit is used."""
+        if call.neutral or call.poll or outcome.twin >= SAME_ANSWER or outcome.kind in ("cancelled", "closed"):
+            return None
+        answer = outcome.volatile
+        if answer is None or not call.whole:  # too large to compare: something new, as far as anyone can tell
+            mine["score"] = 0.0
+            mine["count"].clear()
+            return None
+        write = call.tool_class == "write"
+        seen, count, errors = mine["seen"], mine["count"], mine["errors"]
+        key = f"{call.signature}|{'' if write else answer}|{outcome.failed}"
+        numbers_differ = f"{call.signature}#{outcome.digits}"
+        variant = f"{call.shape}~{answer}"
+        if outcome.failed:
+            self._failure(mine, call, outcome, key)
+            _add(errors, f"{call.tool}|{answer}", ERRORS_KEPT)
+        elif key in seen:
+            mine["score"] += min(count.get(key, 0), TOP)
+        elif numbers_differ in seen or (not write and variant in seen):
+            mine["score"] += NEW
+        else:
+            mine["score"] = 0.0
+            count.clear()
+        _add(count, key, COUNTS_KEPT, count.get(key, 0) + 1)
+        for known in (key, call.signature, numbers_differ, variant):
+            _add(seen, known, SEEN_KEPT)
+        share = mine["score"] / self.limit
+        return self._finding(mine["score"], share) if share >= 0.5 else None
+
+    def _failure(self, mine: dict[str, Any], call: ToolCall, outcome: Outcome, key: str) -> None:
+        n = mine["count"].get(key, 0)
+        known_error = f"{call.tool}|{outcome.volatile}" in mine["errors"]
+        add = (KNOWN if call.tool_class == "write" else min(n, TOP)) if n else (KNOWN if known_error else NEW)
+        transient = outcome.failure == "transient"
+        if not outcome.echo:
+            mine["score"] += add / 3 if transient else add
+        if transient and call.signature not in mine["seen"] and not known_error:
+            mine["count"].clear()  # a click that was reported as a timeout but did open the page
+
+    def _finding(self, score: float, share: float) -> Finding | None:
+        return Finding(
+            self.name, share, limit=self.limit, observed=round(score, 2), loop_type="stagnation",
+            why=f"Repeats and failures since the last progress scored {score:.1f} of {self.limit:g} allowed; "
+            f"stagnation limit = {int(score) + 1} would have allowed it.",
+        )  # fmt: skip
+
+
+def _add(memory: dict[str, Any], key: str, most: int, value: int = 1) -> None:
+    if key not in memory and len(memory) >= most:
+        del memory[next(iter(memory))]
+    memory[key] = value

@@ -1,0 +1,45 @@
+"""What may be told about arguments: names, types and lengths, and previews only where they were asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ARGUMENTS_SHOWN = 32
+PREVIEW_LIMIT = 200  # characters
+_SECRET = re.compile(r"(?i)pass|secret|token|api_?key|auth|credential|cookie")
+
+
+def argument_shapes(arguments: Mapping[str, Any] | None, *, capture: bool = False) -> dict[str, str]:
+    """Names with types and lengths, as ``{"q": "str(12)"}``; {} where nothing is known.
+
+    With ``capture`` each value's preview of at most 200 characters follows, left out where the name sounds like a
+    secret. Never raises.
+    """
+    shapes: dict[str, str] = {}
+    try:
+        for name, value in list((arguments or {}).items())[:ARGUMENTS_SHOWN]:
+            shapes[str(name)[:80]] = _shape(value) + (_preview(str(name), value) if capture else "")
+    except Exception:
+        shapes["…"] = "unreadable"
+    return shapes
+
+
+def _shape(value: Any) -> str:
+    kind = type(value).__name__
+    if isinstance(value, (str, bytes, list, tuple, dict, set, frozenset)):
+        return f"{kind}({len(value)})"
+    return kind
+
+
+def _preview(name: str, value: Any) -> str:
+    if _SECRET.search(name):
+        return " = (redacted)"
+    if isinstance(value, str):
+        return " = " + value[:PREVIEW_LIMIT]
+    if isinstance(value, (bool, int, float, type(None))):
+        return " = " + repr(value)[:PREVIEW_LIMIT]
+    return ""

@@ -1,0 +1,163 @@
+"""What is remembered between the calls of a session, and how it becomes plain data and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_toolguard.core.batch import Batch
+from otel_toolguard.core.decision import Circuit, InFlight
+
+STATE_VERSION = 1
+SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
+TOOLS_KEPT = 256
+PAUSED_KEPT = 256
+RUNS_KEPT = 32  # ended runs that a session still remembers
+
+
+class RunState:
+    """Rings, streaks, refusals and the latch of one run.
+
+    Attributes:
+        above: The run inside one of whose calls this run started, None for a run of its own.
+        calls: Admissions of this run and of the runs nested in it.
+        number: The number given to the run's newest admission.
+        refusals: Calls refused; ``refused_in_row`` since the last admission.
+        flight: Calls whose bodies run, by number.
+        paused: Ids of calls that were interrupted for an approval and will be asked for again.
+        stop: The latch: set once, every later call is refused.
+        circuits: Open circuits of scope signature and tool.
+        rules: Each plugin's own plain state, by its name.
+        would: Rules that would have tripped (observe mode), so that each says it once.
+    """
+
+    __slots__ = (
+        "above", "batch", "calls", "circuits", "classes", "ended", "flight", "id", "number", "paused", "refusal_batch", "refusals",
+        "refused_in_row", "rules", "session", "signatures", "stop", "tools", "would",
+    )  # fmt: skip
+
+    def __init__(self, run_id: str, session: SessionState, above: RunState | None = None) -> None:
+        self.id = run_id
+        self.session = session
+        self.above = above
+        self.batch = Batch()
+        self.calls = 0
+        self.number = 0
+        self.refusals = 0
+        self.refused_in_row = 0
+        self.refusal_batch: str | None = None
+        self.signatures: dict[str, int] = {}
+        self.tools: dict[str, int] = {}
+        self.classes: dict[str, int] = {}
+        self.flight: dict[int, InFlight] = {}
+        self.paused: list[str] = []
+        self.stop: Circuit | None = None
+        self.circuits: dict[str, Circuit] = {}
+        self.rules: dict[str, Any] = {}
+        self.would: list[str] = []
+        self.ended = False
+
+    def to_plain(self) -> dict[str, Any]:
+        """The run as JSON values."""
+        return {
+            "above": self.above.id if self.above else None,
+            "batch": self.batch.to_plain(),
+            "flight": [[n, f.tool, f.signature, f.tool_class, f.risk] for n, f in self.flight.items()],
+            "stop": self.stop.to_plain() if self.stop else None,
+            "circuits": {key: circuit.to_plain() for key, circuit in self.circuits.items()},
+            **{name: getattr(self, name) for name in _PLAIN_RUN},
+        }
+
+    @classmethod
+    def from_plain(cls, run_id: str, plain: dict[str, Any], session: SessionState) -> RunState:
+        """The run that ``to_plain`` described; the run above it must be in the session already."""
+        run = cls(run_id, session, session.runs[plain["above"]] if plain["above"] is not None else None)
+        run.batch = Batch.from_plain(plain["batch"])
+        run.flight = {number: InFlight(*rest) for number, *rest in plain["flight"]}
+        run.stop = Circuit.from_plain(plain["stop"]) if plain["stop"] else None
+        run.circuits = {key: Circuit.from_plain(circuit) for key, circuit in plain["circuits"].items()}
+        for name in _PLAIN_RUN:
+            setattr(run, name, plain[name])
+        return run
+
+
+_PLAIN_RUN = ("calls", "classes", "ended", "number", "paused", "refusal_batch", "refusals", "refused_in_row", "rules",
+              "signatures", "tools", "would")  # fmt: skip
+
+
+class SessionState:
+    """What lasts over the runs of one session: counters, the audit list, a stop that holds for all of them.
+
+    Attributes:
+        key_id: Names the key under which signatures were made; signatures of another key mean nothing here.
+        form: Version of the canonical form, for the same reason.
+        stop: A stop that outlasts runs: an operator's, or any under ``latch="session"``.
+        last_run: Id of the run that began last, None before the first.
+    """
+
+    __slots__ = ("audit", "calls", "form", "id", "key_id", "last_run", "rules", "runs", "stop")
+
+    def __init__(self, session_id: str, *, key_id: str = "", form: int = 0) -> None:
+        self.id = session_id
+        self.key_id = key_id
+        self.form = form
+        self.calls = 0
+        self.runs: dict[str, RunState] = {}
+        self.last_run: str | None = None
+        self.rules: dict[str, Any] = {}
+        self.stop: Circuit | None = None
+        self.audit: list[dict[str, Any]] = []
+
+    def run(self, run_id: str, above: str | None = None) -> RunState:
+        """The run of that id, begun now if it is new."""
+        run = self.runs.get(run_id)
+        if run is None:
+            self._forget_ended_runs()
+            run = self.runs[run_id] = RunState(run_id, self, self.runs.get(above) if above is not None else None)
+            self.last_run = run_id
+        return run
+
+    def _forget_ended_runs(self) -> None:
+        if len(self.runs) < RUNS_KEPT:
+            return
+        needed = {run.above.id for run in self.runs.values() if run.above}
+        done = [run.id for run in self.runs.values() if run.ended and not run.flight and run.id not in needed]
+        for run_id in done[: len(self.runs) - RUNS_KEPT + 1]:
+            del self.runs[run_id]
+
+    @property
+    def in_flight(self) -> int:
+        """Calls whose bodies are running, over all runs."""
+        return sum(len(run.flight) for run in self.runs.values())
+
+    def to_plain(self) -> dict[str, Any]:
+        """The session as JSON values."""
+        return {
+            "version": STATE_VERSION,
+            "id": self.id,
+            "key_id": self.key_id,
+            "form": self.form,
+            "calls": self.calls,
+            "last_run": self.last_run,
+            "rules": self.rules,
+            "stop": self.stop.to_plain() if self.stop else None,
+            "audit": self.audit,
+            # A list, because a run must come after the one above it and JSON objects promise no order.
+            "runs": [[run.id, run.to_plain()] for run in self.runs.values()],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> SessionState:
+        """The session that ``to_plain`` described.
+
+        Raises:
+            ValueError: It was written by another version of the library.
+        """
+        if plain.get("version") != STATE_VERSION:
+            raise ValueError(f"state has version {plain.get('version')!r}, this library reads {STATE_VERSION}")
+        session = cls(plain["id"], key_id=plain["key_id"], form=plain["form"])
+        for name in ("calls", "last_run", "rules", "audit"):
+            setattr(session, name, plain[name])
+        session.stop = Circuit.from_plain(plain["stop"]) if plain["stop"] else None
+        for run_id, run in plain["runs"]:
+            session.runs[run_id] = RunState.from_plain(run_id, run, session)
+        return session

@@ -1,0 +1,304 @@
+"""``guard_tool``: puts the guard on a function, and leaves everything else about the function as it is."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import wrapt
+
+from otel_toolguard.arguments import Binder
+from otel_toolguard.attempt import Attempt, Guard, here, logger
+from otel_toolguard.errors import SessionMissing, SettingsError
+from otel_toolguard.generators import through, through_async
+from otel_toolguard.session import unguarded
+from otel_toolguard.tool import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+
+    from otel_toolguard.core.classify import Risk, ToolClass
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class GuardedFunction(wrapt.FunctionWrapper):  # type: ignore[misc]
+    """A function with the guard on it; to inspection, type hints and schemas it is the function itself."""
+
+    def __init__(self, wrapped: Any, wrapper: Any, tool: Tool) -> None:
+        super().__init__(wrapped, wrapper)
+        self._self_tool = tool
+
+    def __copy__(self) -> GuardedFunction:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> GuardedFunction:
+        # Frameworks deep-copy agents with their tools; the counters are the session's, so one wrapper serves all.
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found_again, (self.__wrapped__.__module__, self.__wrapped__.__qualname__)
+
+    __reduce_ex__ = lambda self, _protocol: self.__reduce__()  # noqa: E731
+
+
+def _found_again(module: str, qualname: str) -> Any:
+    import importlib  # noqa: PLC0415
+
+    return functools.reduce(getattr, qualname.split("."), importlib.import_module(module))
+
+
+@overload
+def guard_tool(function: F, /) -> F: ...
+@overload
+def guard_tool(
+    *,
+    name: str | None = None,
+    tool_class: ToolClass | None = None,
+    risk: Risk | None = None,
+    poll: bool | int | None = None,
+    ignore: Iterable[str] = (),
+    key: Callable[[dict[str, Any]], Any] | None = None,
+    result_key: Callable[[Any], Any] | None = None,
+) -> Callable[[F], F]: ...
+def guard_tool(function: Any = None, /, *, name: str | None = None, **told: Any) -> Any:
+    """Guards a tool function: each call is one span, and is counted, judged and, past a limit, refused.
+
+    Use it bare (``@guard_tool``) or with arguments, below a framework's own decorator (``@tool`` above
+    ``@guard_tool``). Name, signature, hints, docstring and kind of the function stay as they are.
+
+    Args:
+        function: A function or method; sync, async or a generator of either kind.
+        name: The tool's name, None for the function's.
+        tool_class: Overrides the class that the name suggests.
+        risk: Overrides the risk: read_only, reversible or irreversible.
+        poll: True for a tool that is asked again and again by nature (10 times the repeat limit), a number for that
+            many times, False for one that only sounds like it, None to go by the name.
+        ignore: Arguments that say nothing about what the call does.
+        key: Turns the arguments, a dict, into what is compared instead.
+        result_key: Turns the result into what is compared instead.
+
+    Returns:
+        The guarded function. A function that is guarded already is returned as it is.
+
+    Raises:
+        SettingsError: The object is no function, or an argument has no valid value.
+        CircuitOpen: From the guarded function, before its body: this call is refused.
+        SessionStopped: From the guarded function, before its body: the run has ended.
+    """
+    if function is None:
+        return lambda target: guard_tool(target, name=name, **told)
+    if isinstance(function, GuardedFunction):
+        return function
+    _check(function)
+    tool = _tool(function, name, told)
+    inner = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
+    return GuardedFunction(function, _wrapper(inner, tool, Binder(inner)), tool)
+
+
+def _check(function: Any) -> None:
+    if inspect.isroutine(function) or isinstance(function, (functools.partial, staticmethod, classmethod)):
+        return
+    if isinstance(function, type):
+        raise SettingsError(f"guard_tool takes a function, not the class {function.__qualname__}; guard its methods")
+    if not callable(function):
+        raise SettingsError(f"guard_tool takes a function, not {type(function).__name__} ({function!r:.60})")
+    module = type(function).__module__
+    if type(function).__call__ is not object.__call__ and not _is_tool_object(function):
+        return
+    raise SettingsError(
+        f"guard_tool takes a function; {module}.{type(function).__qualname__} is a tool object whose framework would "
+        "go round the guard. Put @guard_tool below the framework's decorator, or use the framework's adapter"
+    )
+
+
+def _is_tool_object(function: Any) -> bool:
+    """Frameworks call these objects' inner functions, never the object itself."""
+    return any(hasattr(function, name) for name in ("args_schema", "on_invoke_tool", "function_schema", "tool_name"))
+
+
+def _tool(function: Any, name: str | None, told: dict[str, Any]) -> Tool:
+    unknown = sorted(set(told) - {"tool_class", "risk", "poll", "ignore", "key", "result_key"})
+    if unknown:
+        raise SettingsError(
+            f"unknown argument {unknown[0]!r} of guard_tool; valid are name, tool_class, risk, poll, ignore, key, "
+            "result_key"
+        )
+    _check_values(told)
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return Tool(name or getattr(inner, "__name__", None) or type(inner).__name__, **told)
+
+
+def _check_values(told: dict[str, Any]) -> None:
+    from otel_toolguard.core.classify import RISKS, TOOL_CLASSES  # noqa: PLC0415
+
+    for word, choices in (("tool_class", TOOL_CLASSES), ("risk", RISKS)):
+        value = told.get(word)
+        if value is not None and value not in choices:
+            raise SettingsError(f"unknown {word} {value!r}; valid are {', '.join(choices)}")
+    poll = told.get("poll")
+    if poll is not None and not isinstance(poll, bool) and not (isinstance(poll, int) and poll >= 1):
+        raise SettingsError(f"poll = {poll!r}; valid are True, False and a whole number from 1")
+    if isinstance(told.get("ignore"), str):
+        raise SettingsError("ignore takes a list of argument names, not one text")
+    for word in ("key", "result_key"):
+        if told.get(word) is not None and not callable(told[word]):
+            raise SettingsError(f"{word} takes a function, not {type(told[word]).__name__}")
+
+
+def _wrapper(function: Any, tool: Tool, binder: Binder) -> Callable[..., Any]:
+    """The wrapper of the function's kind; wrapt hands it the function, its receiver and the arguments."""
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if not inspect.isroutine(inner):
+        inner = type(inner).__call__
+    if inspect.iscoroutinefunction(inner):
+        return lambda wrapped, instance, args, kwargs: _run_async(tool, binder, wrapped, instance, args, kwargs)
+    if inspect.isasyncgenfunction(inner):
+        return lambda wrapped, instance, args, kwargs: _generate_async(tool, binder, wrapped, instance, args, kwargs)
+    if inspect.isgeneratorfunction(inner):
+        return lambda wrapped, instance, args, kwargs: _generate(tool, binder, wrapped, instance, args, kwargs)
+
+    def run(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
+        if attempt is None:
+            return _seen(wrapped(*args, **kwargs))
+        if attempt.refused is not None:
+            raise attempt.error()
+        attempt.enter()
+        try:
+            result = wrapped(*args, **kwargs)
+        except BaseException as error:
+            attempt.leave()
+            attempt.raised(error)
+            raise
+        attempt.leave()
+        if inspect.isawaitable(result):
+            return _settle_later(attempt, result)
+        attempt.returned(result)
+        return result
+
+    return run
+
+
+def _attempt(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Attempt | None:
+    """The admitted or refused call; None where an adapter counts this very call already."""
+    place = here.get()
+    inside = place.inside if place is not None else None
+    if inside is not None and inside.body is not None and _same(inside.body, wrapped):
+        inside.executions += 1
+        return None
+    guard = place.guard if place is not None else _outside(tool)
+    return Attempt(guard, place, tool, binder.bind(instance, args, kwargs))
+
+
+def _seen(result: Any) -> Any:
+    """Shows the adapter that counts this call what its body really returned."""
+    place = here.get()
+    if place is not None and place.inside is not None:
+        place.inside.seen = (result,)
+    return result
+
+
+def _same(body: Any, wrapped: Any) -> bool:
+    body = getattr(body, "__wrapped__", body)
+    return body is wrapped or getattr(body, "__func__", body) is getattr(wrapped, "__func__", wrapped)
+
+
+_warned: set[str] = set()
+
+
+def _outside(tool: Tool) -> Guard:
+    """Outside any session a call is traced but not limited, and that is said once per tool."""
+    guard = unguarded()
+    if guard.policy.strict:
+        raise SessionMissing(
+            f"{tool.name} was called outside any session, and strict forbids that: open one with "
+            'Session("conversation id")'
+        )
+    if tool.name not in _warned:
+        _warned.add(tool.name)
+        text = (
+            f"{tool.name} is called outside any session: it is traced but not limited. Open one around the run: "
+            "with otel_toolguard.Session(conversation_id): ..."
+        )
+        try:
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+        except RuntimeWarning:  # warnings are errors here; a guard must not be the cause of one
+            logger.warning(text)
+    return guard
+
+
+async def _run_async(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
+    if attempt is None:
+        return _seen(await wrapped(*args, **kwargs))
+    if attempt.refused is not None:
+        raise attempt.error()
+    attempt.enter()
+    try:
+        result = await wrapped(*args, **kwargs)
+    except BaseException as error:
+        attempt.leave()
+        attempt.raised(error)
+        raise
+    attempt.leave()
+    attempt.returned(result)
+    return result
+
+
+async def _settle_later(attempt: Attempt, result: Awaitable[Any]) -> Any:
+    """For a sync function that returned an awaitable: the call is over when that is."""
+    attempt.enter()
+    try:
+        answer = await result
+    except BaseException as error:
+        attempt.leave()
+        attempt.raised(error)
+        raise
+    attempt.leave()
+    attempt.returned(answer)
+    return answer
+
+
+def _generate(
+    tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> Generator[Any, Any, Any]:
+    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
+    if attempt is None:
+        return (yield from wrapped(*args, **kwargs))
+    if attempt.refused is not None:
+        raise attempt.error()
+    return (yield from through(attempt, wrapped(*args, **kwargs)))
+
+
+async def _generate_async(
+    tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> AsyncGenerator[Any, Any]:
+    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
+    if attempt is None:
+        inner = wrapped(*args, **kwargs)
+    elif attempt.refused is not None:
+        raise attempt.error()
+    else:
+        inner = through_async(attempt, wrapped(*args, **kwargs))
+    # An async generator cannot delegate, so what the caller sends and throws is handed on by hand.
+    try:
+        item = await anext(inner)
+        while True:
+            try:
+                sent = yield item
+            except GeneratorExit:
+                await inner.aclose()
+                raise
+            except BaseException as error:
+                item = await inner.athrow(error)
+            else:
+                item = await inner.asend(sent)
+    except StopAsyncIteration:
+        return

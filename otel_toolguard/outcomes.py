@@ -1,0 +1,133 @@
+"""What a tool's answer or exception means: the one place where an outcome is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_toolguard.core.call import Outcome
+from otel_toolguard.core.canonical import fingerprints
+from otel_toolguard.core.failures import is_transient
+from otel_toolguard.core.masks import digits, volatile
+from otel_toolguard.core.shell import exit_one_is_an_answer
+from otel_toolguard.errors import CircuitOpen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_toolguard.core.call import Failure, OutcomeKind, ToolCall
+    from otel_toolguard.core.canonical import Signer
+
+TOOL_ERROR = "tool_error"  # error.type of an error that was returned, not raised (OpenTelemetry GenAI conventions)
+CIRCUIT_OPEN = "otel_toolguard.CircuitOpen"
+MESSAGE_LIMIT = 4096  # characters of a failure that are kept
+# Exceptions by which a framework pauses or redirects a run; known by name, for the framework need not be installed.
+CONTROL_FLOW = frozenset({
+    "langgraph.errors.GraphBubbleUp",
+    "pydantic_ai.exceptions.ApprovalRequired",
+    "pydantic_ai.exceptions.CallDeferred",
+})  # fmt: skip
+_EXIT_CODES = ("exit_code", "returncode", "exitCode", "exit_status")
+
+
+class Ended(NamedTuple):
+    """How a body ended, before anything is compared."""
+
+    kind: OutcomeKind
+    error_type: str | None = None
+    message: str | None = None
+    failure: Failure | None = None
+
+
+_OK = Ended("ok")
+
+
+def of_exception(error: BaseException) -> Ended:
+    """The outcome of a body that raised."""
+    if isinstance(error, CircuitOpen):
+        return Ended("failed", CIRCUIT_OPEN, _message(error), "permanent")
+    if isinstance(error, asyncio.CancelledError):
+        return _of_cancellation()
+    if isinstance(error, GeneratorExit):
+        return Ended("closed")
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return Ended("cancelled")
+    names = [f"{base.__module__}.{base.__qualname__}" for base in type(error).__mro__]
+    if not CONTROL_FLOW.isdisjoint(names):
+        return Ended("interrupted")
+    message = _message(error)
+    name = names[0].removeprefix("builtins.")
+    transient = any(is_transient(base.removeprefix("builtins."), message) for base in names[:-3])
+    return Ended("failed", name, message, "transient" if transient else "permanent")
+
+
+def of_result(call: ToolCall, result: Any) -> Ended:
+    """The outcome of a body that returned; a non-zero exit code is a failure unless it is the program's way to say no."""
+    code = _exit_code(result)
+    if not code:
+        return _OK
+    if code == 1 and exit_one_is_an_answer(_command(call.arguments)):
+        return _OK
+    return Ended("failed", TOOL_ERROR, f"exit code {code}", "permanent")
+
+
+def failed_result(message: str) -> Ended:
+    """The outcome of a result that its framework marks as an error."""
+    return Ended("failed", TOOL_ERROR, message[:MESSAGE_LIMIT], "transient" if is_transient(None, message) else "permanent")
+
+
+def outcome(
+    ended: Ended, result: Any, seconds: float, signer: Signer, needs: frozenset[str],
+    result_key: Callable[[Any], Any] | None = None,
+) -> Outcome:  # fmt: skip
+    """The record for the rules, with the fingerprints that they compare."""
+    if ended.kind not in ("ok", "failed"):
+        return Outcome(ended.kind, exact=None, volatile=None, digits=None, ms=seconds * 1000)
+    failed = ended.kind == "failed"
+    if failed and ended.error_type != TOOL_ERROR:
+        value = [ended.error_type, ended.message]
+    else:
+        value = result_key(result) if result_key is not None else result
+    exact, masked, numberless = fingerprints(
+        signer, value, failed=failed, needs=needs, volatile=volatile, digits=digits
+    )
+    return Outcome(
+        ended.kind, failure=ended.failure, exact=exact, volatile=masked, digits=numberless,
+        error_type=ended.error_type, ms=seconds * 1000,
+    )  # fmt: skip
+
+
+def _of_cancellation() -> Ended:
+    """A cancellation that nobody asked for comes from inside the tool, and is its failure."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is not None and not task.cancelling():
+        return Ended("failed", "asyncio.CancelledError", "cancelled from inside the tool", "permanent")
+    return Ended("cancelled")
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)[:MESSAGE_LIMIT]
+    except Exception:
+        return "(unreadable)"
+
+
+def _exit_code(result: Any) -> int:
+    if isinstance(result, (str, bytes, int, float, list)) or result is None:
+        return 0
+    if isinstance(result, dict):
+        code = next((result[name] for name in _EXIT_CODES if name in result), 0)
+    else:
+        code = getattr(result, "returncode", 0)
+    return code if isinstance(code, int) and not isinstance(code, bool) else 0
+
+
+def _command(arguments: Mapping[str, Any] | None) -> str:
+    for name in ("command", "cmd", "script"):
+        said = (arguments or {}).get(name)
+        if said:
+            return said if isinstance(said, str) else " ".join(map(str, said))
+    return ""

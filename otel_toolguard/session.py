@@ -1,0 +1,278 @@
+"""A session: what lasts over the runs of one conversation or job, and the handle to everything about it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import os
+import secrets
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from otel_toolguard.attempt import Guard, Place, here
+from otel_toolguard.core.canonical import Signer
+from otel_toolguard.errors import CircuitOpen, SessionStopped
+from otel_toolguard.settings import Policy
+from otel_toolguard.stores import resolve
+from otel_toolguard.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from otel_toolguard.core.decision import Trip
+    from otel_toolguard.core.state import RunState, SessionState
+    from otel_toolguard.stores import SessionStore
+
+F = TypeVar("F")
+
+
+class Session:
+    """Counts and judges the guarded calls made inside its ``with`` block (also ``async with``).
+
+    Each entry is a new run: rings, streaks, refusals and the stop belong to the run; ceilings of the session go on
+    counting over all runs until the store forgets the session. Sessions of the same id share their state.
+
+    Args:
+        id: What lasts: a conversation, a job. None draws a random one.
+        policy: The rules; None takes those of environment, file and default profile.
+        on_trip: Called with the ``Trip`` of each circuit that opens, after it opened. What it raises is logged.
+        store: Keeps the state; None is the memory of this process.
+        telemetry: Where spans, metrics and events go; None is the process's OpenTelemetry providers, or nowhere under
+            ``TOOLGUARD_TELEMETRY=off``.
+    """
+
+    def __init__(
+        self,
+        id: str | None = None,  # noqa: A002  (the field's word)
+        *,
+        policy: Policy | None = None,
+        on_trip: Callable[[Trip], Any] | None = None,
+        store: SessionStore | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.id = secrets.token_hex(8) if id is None else str(id)
+        self.policy = policy or default_policy()
+        kept = resolve(store)
+        self.guard = Guard(
+            self.policy,
+            signer(self.policy.signature_key or kept.key),
+            telemetry or default_telemetry(self.policy.mode),
+            kept,
+            session_id=self.id,
+            conversation_id=None if id is None else self.id,
+            on_trip=on_trip,
+        )
+
+    def __enter__(self) -> Self:
+        outer = here.get()
+        here.set(self.place(outer=outer))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Found through the context, not kept on the session: one object may be entered in several tasks at once.
+        place = here.get()
+        while place is not None and place.session is not self:
+            place = place.outer
+        if place is not None:
+            self.end_run(place.run_id)
+            here.set(place.outer)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def place(self, run_id: str | None = None, *, outer: Place | None = None) -> Place:
+        """Where calls of a run are made; a new run unless ``run_id`` names one.
+
+        A run that starts inside a guarded call of this session is nested in the run of that call.
+        """
+        above = None
+        if outer is not None and outer.inside is not None and outer.guard.session_id == self.id:
+            above = outer.run_id
+        return Place(self.guard, run_id or secrets.token_hex(8), above=above, outer=outer, session=self)
+
+    def end_run(self, run_id: str) -> None:
+        """Notes that a run makes no more calls; what is known about it stays."""
+
+        def step(state: SessionState) -> None:
+            run = state.runs.get(run_id)
+            if run is not None:
+                run.ended = True
+
+        if self.guard.judges:
+            self.guard.transact(step)
+
+    @property
+    def trip(self) -> Trip | None:
+        """Why the current run was stopped (outside one: the last run); None if it was not."""
+        return self.trip_of(self._current_run())
+
+    def trip_of(self, run_id: str | None) -> Trip | None:
+        """Why a run was stopped; of the last run where ``run_id`` is None. None if it was not."""
+
+        def step(state: SessionState) -> Trip | None:
+            if state.stop is not None:
+                return state.stop.trip
+            run: RunState | None = state.runs.get(state.last_run or "" if run_id is None else run_id)
+            while run is not None:
+                if run.stop is not None:
+                    return run.stop.trip
+                run = run.above
+            return None
+
+        found: Trip | None = self.guard.transact(step)
+        return found
+
+    def raise_if_open(self) -> None:
+        """The gate for model boundaries.
+
+        Raises:
+            SessionStopped: The current run (outside one: the last run) was stopped.
+        """
+        trip = self.trip
+        if trip is not None:
+            raise SessionStopped(trip) if trip.stops else CircuitOpen(trip)
+
+    def report(self) -> dict[str, Any]:
+        """What the session did so far, as JSON values: the ``tool_stats`` of all runs, peaks, refusals and trips."""
+        report: dict[str, Any] = self.guard.transact(self.policy.chain.report)
+        return report
+
+    def stop(self, reason: str) -> Trip:
+        """Stops every run of the session, in any thread, task or (shared store) process, until ``reset``.
+
+        Raises:
+            ValueError: The reason is empty.
+        """
+        why = _reason(reason)
+
+        def step(state: SessionState) -> tuple[Trip, bool]:
+            fresh = state.stop is None
+            trip = self.policy.chain.stop(state, why)
+            state.audit.append({"action": "stop", "reason": why, "trip": trip.id})
+            return trip, fresh
+
+        trip, fresh = self.guard.transact(step)
+        if fresh:
+            self.guard.tell(trip, None)
+        found: Trip = trip
+        return found
+
+    def reset(self, reason: str, *, ceilings: bool = False) -> None:
+        """Clears stop, rings, streaks and refusals of every run; the counters of ceilings only with ``ceilings``.
+
+        Raises:
+            ValueError: The reason is empty.
+        """
+        why = _reason(reason)
+
+        def step(state: SessionState) -> None:
+            self.policy.chain.reset(state, ceilings=ceilings)
+            state.audit.append({"action": "reset", "reason": why, "ceilings": ceilings})
+
+        self.guard.transact(step)
+        self.guard.quiet.clear()
+
+    def audit(self) -> list[dict[str, Any]]:
+        """What was done to the session by hand, oldest first: stops and resets, with their reasons."""
+        entries: list[dict[str, Any]] = self.guard.transact(lambda state: [dict(entry) for entry in state.audit])
+        return entries
+
+    def report_retry(self, kind: str, attempt: int) -> None:
+        """Tells the rules of a retry that the host made by itself; ``attempt`` counts from 1."""
+        run_id = self._current_run() or ""
+        self.guard.transact(lambda state: self.policy.chain.retry(state, run_id, kind, attempt))
+
+    def bind(self, function: F) -> F:
+        """The function, made to run in this session and under the current span, in whatever thread it is called.
+
+        For raw threads and executors, which lose context variables. Outside the session's block the calls belong to a
+        new run.
+        """
+        place = self._current_place() or self.place()
+        captured = contextvars.copy_context()
+        captured.run(here.set, place)
+        target: Any = function
+        if inspect.iscoroutinefunction(target):
+
+            async def bound_async(*args: Any, **kwargs: Any) -> Any:
+                made = captured.copy()
+                return await asyncio.get_running_loop().create_task(target(*args, **kwargs), context=made)
+
+            return functools.update_wrapper(bound_async, target)  # type: ignore[return-value]
+        if not callable(target):
+            raise TypeError(f"bind takes a function, not {type(target).__name__}")
+
+        def bound(*args: Any, **kwargs: Any) -> Any:
+            # A context can be entered by one thread at a time, hence a copy for each call.
+            return captured.copy().run(target, *args, **kwargs)
+
+        return functools.update_wrapper(bound, target)  # type: ignore[return-value]
+
+    def _current_place(self) -> Place | None:
+        place = here.get()
+        return place if place is not None and place.guard.session_id == self.id else None
+
+    def _current_run(self) -> str | None:
+        place = self._current_place()
+        return place.run_id if place is not None else None
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id!r} {self.policy!r}>"
+
+
+def current_session() -> Session | None:
+    """The session whose block, or framework run, the current code is in; None outside any."""
+    place = here.get()
+    session: Session | None = place.session if place is not None else None
+    return session
+
+
+@lru_cache(maxsize=1024)
+def signer(key: bytes) -> Signer:
+    """The signer of a key."""
+    return Signer(key)
+
+
+def default_policy() -> Policy:
+    """What environment, file and default profile say now."""
+    return _policy(tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("TOOLGUARD_"))))
+
+
+@lru_cache(maxsize=16)
+def _policy(environment: tuple[tuple[str, str], ...]) -> Policy:
+    return Policy()
+
+
+def default_telemetry(mode: str) -> Telemetry | None:
+    """Telemetry of the process's providers; None under ``TOOLGUARD_TELEMETRY=off``."""
+    if os.environ.get("TOOLGUARD_TELEMETRY", "on").lower() in ("off", "0", "false", "no"):
+        return None
+    return _telemetry("observe" if mode == "observe" else "enforce")
+
+
+@lru_cache(maxsize=2)
+def _telemetry(mode: str) -> Telemetry:
+    return Telemetry(mode=mode)
+
+
+def unguarded() -> Guard:
+    """What traces calls made outside any session."""
+    policy = default_policy()
+    store = resolve(None)
+    return Guard(policy, signer(policy.signature_key or store.key), default_telemetry(policy.mode), store)
+
+
+def _reason(reason: str) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise ValueError("a reason is needed: it is listed by session.audit()")
+    return reason.strip()

@@ -1,0 +1,265 @@
+"""What may be set, checked, and turned into a chain: by code, environment, file and profile, the first that speaks."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import warnings
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import ValidationError
+
+from otel_toolguard.core.chain import Chain
+from otel_toolguard.errors import SettingsError, SettingsWarning
+from otel_toolguard.settings.places import line_of
+from otel_toolguard.settings.plugins import PLUGINS, PluginSettings
+from otel_toolguard.settings.profiles import DEFAULT_PROFILE, PROFILES
+from otel_toolguard.settings.reach import hardly_reachable, unreachable
+from otel_toolguard.settings.tools import POLLER_PATIENCE, ToolSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["PLUGINS", "POLLER_PATIENCE", "PROFILES", "Policy", "ToolSettings"]
+
+Mode = Literal["enforce", "observe", "off"]
+MODES: tuple[Mode, ...] = ("enforce", "observe", "off")
+LATCHES = ("run", "session")
+FILE_VERSION = 1
+_FILE_KEYS = ("version", "profile", "mode", "strict", "latch", "capture_arguments", "tool_plugins", "tools")
+_NO_TOOL = ToolSettings()
+
+
+class Policy:
+    """Which rules judge, with which limits; immutable.
+
+    Each argument that is left out is looked up in the environment (``TOOLGUARD_*``), then in the TOML file named by
+    ``TOOLGUARD_CONFIG``, then taken from the profile. The working directory is never searched: the agent writes there.
+
+    Args:
+        profile: conservative, balanced (default), strict or crucible. (On the class, ``Policy.profile(name)`` is the
+            same in fewer words.)
+        plugins: The chain, in order, as ``[{"plugin": "repeat_guard", "limit": 5}]``; [] for no rule at all.
+        tools: Settings of single tools by glob, the first match counts: ``{"search_*": {"class": "network"}}``.
+        mode: "enforce"; "observe" lets every call run and says what would have been stopped; "off" judges nothing.
+        strict: True to raise ``SessionMissing`` for a guarded call outside any session.
+        latch: "run": a stop ends with its run; "session": it outlasts the run, until ``session.reset``.
+        signature_key: Secret for signatures, at most 64 bytes, so that several processes write the same ones.
+        capture_arguments: True to put redacted previews of argument values (at most 200 characters) on trips.
+
+    Raises:
+        SettingsError: An unknown profile, plugin, parameter or value, or a limit that can never be reached.
+    """
+
+    def __init__(
+        self,
+        profile: str | None = None,
+        plugins: Sequence[Mapping[str, Any]] | None = None,
+        tools: Mapping[str, Mapping[str, Any] | ToolSettings] | None = None,
+        *,
+        mode: Mode | None = None,
+        strict: bool | None = None,
+        latch: Literal["run", "session"] | None = None,
+        signature_key: bytes | str | None = None,
+        capture_arguments: bool | None = None,
+    ) -> None:
+        code = {
+            "profile": profile, "tool_plugins": plugins, "tools": tools, "mode": mode, "strict": strict, "latch": latch,
+            "signature_key": signature_key, "capture_arguments": capture_arguments,
+        }  # fmt: skip
+        path = os.environ.get("TOOLGUARD_CONFIG")
+        self._set({name: value for name, value in code.items() if value is not None}, path)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Policy:
+        """The policy of a TOML file; the environment still speaks before the file.
+
+        Raises:
+            SettingsError: The file cannot be read or says something that cannot be honoured; names file and line.
+        """
+        policy = cls.__new__(cls)
+        policy._set({}, os.fspath(path))
+        return policy
+
+    @classmethod
+    def profile(cls, name: str) -> Policy:
+        """The policy with the chain of that profile."""
+        return cls(profile=name)
+
+    def _set(self, code: dict[str, Any], path: str | None) -> None:
+        text, file = _read(path) if path else ("", {})
+        where = _Place(path, text) if path else _Place()
+        # A profile that was named decides over a chain that a farther source spelled out, and the reverse.
+        named = [source for source in (code, _environment(), file) if source]
+        chain_source = next((s for s in named if "profile" in s or "tool_plugins" in s), {})
+        in_file = where if chain_source is file and path else _Place()
+        values: dict[str, Any] = {}
+        for source in reversed(named):
+            values |= source
+        self.profile_name: str | None = None
+        if "tool_plugins" in chain_source:
+            plugins = chain_source["tool_plugins"]
+        else:
+            self.profile_name = str(chain_source.get("profile", DEFAULT_PROFILE))
+            plugins = _choice(self.profile_name, PROFILES, "profile", in_file.top("profile"))
+        self.mode: Mode = _one_of(values.get("mode", "enforce"), MODES, "mode", where.top("mode"))
+        self.latch = _one_of(values.get("latch", "run"), LATCHES, "latch", where.top("latch"))
+        self.strict = _truth(values.get("strict", False), "strict", where.top("strict"))
+        self.capture_arguments = _truth(
+            values.get("capture_arguments", False), "capture_arguments", where.top("capture_arguments")
+        )
+        self.signature_key = _key(values.get("signature_key"))
+        self.tools = _tools(values.get("tools", {}), _Place() if "tools" in code else where)
+        self.plugins = _plugins(plugins, in_file)
+        for sentence in unreachable(self.plugins):
+            raise SettingsError(f"{in_file.name}{sentence}")
+        if self.profile_name is None:
+            for sentence in hardly_reachable(self.plugins):
+                warnings.warn(f"{in_file.name}{sentence}", SettingsWarning, stacklevel=4)
+        self.chain = Chain(
+            (settings.build() for _, settings in self.plugins),
+            observe=self.mode == "observe", lasting_stop=self.latch == "session",
+        )  # fmt: skip
+        self.tool: Callable[[str], ToolSettings] = lru_cache(maxsize=1024)(self._tool)
+
+    def _tool(self, name: str) -> ToolSettings:
+        """The settings of a tool: those of the first glob that matches its name."""
+        return next((settings for glob, settings in self.tools.items() if fnmatchcase(name, glob)), _NO_TOOL)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The effective policy as JSON values; the signature key is left out."""
+        return {
+            "profile": self.profile_name,
+            "mode": self.mode,
+            "strict": self.strict,
+            "latch": self.latch,
+            "capture_arguments": self.capture_arguments,
+            "tool_plugins": [{"plugin": name, **settings.model_dump()} for name, settings in self.plugins],
+            "tools": {glob: settings.model_dump(exclude_defaults=True) for glob, settings in self.tools.items()},
+        }
+
+    def __repr__(self) -> str:
+        return f"<Policy {self.profile_name or [name for name, _ in self.plugins]} {self.mode}>"
+
+
+class _Place:
+    """Names the place of a setting for an error."""
+
+    def __init__(self, path: str | None = None, text: str = "") -> None:
+        self.path = path
+        self.text = text
+        self.name = f"{path}: " if path else ""
+
+    def top(self, key: str) -> str:
+        return f"{self.path}:{line_of(self.text, key=key)}: " if self.path else ""
+
+    def plugin(self, index: int, name: str, key: str | None = None) -> str:
+        if not self.path:
+            return f"plugins[{index}] ({name}): "
+        return f"{self.path}:{line_of(self.text, plugin=index, key=key)}: "
+
+    def tool(self, glob: str, key: str | None = None) -> str:
+        return f"{self.path}:{line_of(self.text, tool=glob, key=key)}: " if self.path else f'tools["{glob}"]: '
+
+
+def _read(path: str) -> tuple[str, dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123  (pathlib costs start-up time)
+            text = file.read()
+        values = tomllib.loads(text)
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: is no UTF-8 text: {error.reason} at byte {error.start}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: is no TOML: {error}") from error
+    place = _Place(path, text)
+    for key in values:
+        if key not in _FILE_KEYS:
+            raise SettingsError(f"{place.top(key)}unknown key {key!r}; valid are {', '.join(_FILE_KEYS)}")
+    if values.get("version", FILE_VERSION) != FILE_VERSION:
+        raise SettingsError(f"{place.top('version')}version = {values['version']!r}; this library reads {FILE_VERSION}")
+    return text, values
+
+
+def _environment() -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in ("profile", "mode", "strict", "signature_key", "capture_arguments"):
+        text = os.environ.get("TOOLGUARD_" + name.upper())
+        if text:
+            values[name] = text
+    return values
+
+
+def _plugins(plugins: Any, place: _Place) -> tuple[tuple[str, PluginSettings], ...]:
+    if not isinstance(plugins, (list, tuple)):
+        raise SettingsError(f"{place.name}plugins must be a list of tables, not {type(plugins).__name__}")
+    chain: list[tuple[str, PluginSettings]] = []
+    for index, given in enumerate(plugins):
+        if not isinstance(given, dict) or not isinstance(given.get("plugin"), str):
+            raise SettingsError(f'{place.plugin(index, "?")}each plugin is a table with a key "plugin"')
+        parameters = dict(given)
+        name = parameters.pop("plugin")
+        kind = _choice(name, PLUGINS, "plugin", place.plugin(index, name, "plugin"))
+        if any(name == earlier for earlier, _ in chain):
+            raise SettingsError(f"{place.plugin(index, name)}{name} is listed twice; put its parameters into one table")
+        try:
+            chain.append((name, kind.model_validate(parameters)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = str(first["loc"][0]) if first["loc"] else None
+            valid = ", ".join(kind.model_fields) or "none: it has no parameters"
+            raise SettingsError(
+                f"{place.plugin(index, name, key)}{name}: {_say(first)}; valid parameters are {valid}"
+            ) from error
+    return tuple(chain)
+
+
+def _tools(tools: Any, place: _Place) -> dict[str, ToolSettings]:
+    checked: dict[str, ToolSettings] = {}
+    for glob, settings in tools.items():
+        try:
+            checked[glob] = settings if isinstance(settings, ToolSettings) else ToolSettings.model_validate(settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = str(first["loc"][0]) if first["loc"] else None
+            valid = ", ".join(field.alias or name for name, field in ToolSettings.model_fields.items())
+            raise SettingsError(f"{place.tool(glob, key)}{_say(first)}; valid keys are {valid}") from error
+    return checked
+
+
+def _say(error: Any) -> str:
+    path = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"unknown parameter {path!r}"
+    given = "" if error["type"] == "missing" else f" (given: {error['input']!r:.60})"
+    return f"{path + ': ' if path else ''}{error['msg']}{given}"
+
+
+def _choice(name: Any, choices: Mapping[str, Any], what: str, place: str) -> Any:
+    if not isinstance(name, str) or name not in choices:
+        raise SettingsError(f"{place}unknown {what} {name!r}; valid are {', '.join(sorted(choices))}")
+    return choices[name]
+
+
+def _one_of(value: Any, choices: Sequence[str], what: str, place: str) -> Any:
+    return _choice(value, {choice: choice for choice in choices}, what, place)
+
+
+def _truth(value: Any, what: str, place: str) -> bool:
+    words = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+    truth = value if isinstance(value, bool) else words.get(str(value).lower())
+    if truth is None:
+        raise SettingsError(f"{place}{what} = {value!r}; valid are true and false")
+    return truth
+
+
+def _key(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
+        raise SettingsError("signature_key must be 1 to 64 bytes")
+    return cast("bytes", key)
