@@ -29,11 +29,17 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# Judges the product on recorded sessions and by checks that are no part of it; SHARED names their folder.
 quality: setup
-	$(BIN)/python -m pytest -m quality tests/quality
-	
+	@test -d $(SHARED)/checks || { echo "no recorded sessions: set SHARED to the folder that holds checks/ and trajectories/" >&2; exit 1; }
+	$(BIN)/python $(SHARED)/checks/exact_repeat.py $(SHARED)/trajectories $(BIN)/otel-toolguard 25 15 8
+	for profile in strict balanced conservative; do \
+	  $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard --profile $$profile --min-wedges 85 --max-healthy-no-toys 0 || exit 1; \
+	done
+	SHARED=$(SHARED) $(BIN)/python -m pytest tests/quality
+
 live: setup
-	$(BIN)/python -m pytest -m live tests/live
+	$(BIN)/python -m pytest tests/live
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_toolguard._version import __version__
 
-if sys.version_info < (3, 11):  # pragma: no cover
+if sys.version_info < (3, 11):  # noqa: UP036  # pragma: no cover  (one sentence beats a syntax error)
     raise RuntimeError("otel-toolguard needs Python 3.11 or newer")
 
 if TYPE_CHECKING:

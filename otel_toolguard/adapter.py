@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from abc import abstractmethod
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from otel_toolguard.settings import Policy
 
 __all__ = [
-    "Attempt", "CircuitOpen", "Ended", "FrameworkRuns", "GuardedTool", "Patches", "SessionStopped",
-    "ToolGuardInstrumentor", "failed_result", "native",
+    "Attempt", "CircuitOpen", "Ended", "FrameworkRuns", "GuardedTool", "GuardedTools", "Patches", "Place",
+    "SessionStopped", "ToolGuardInstrumentor", "counted", "dealt_with", "failed_result", "native", "stop_of",
 ]  # fmt: skip
 
-KEPT = 256  # sessions and tools that an adapter remembers between calls; their state is in the store
+KEPT = 256  # sessions and runs that an adapter remembers between calls; their state is in the store
 
 
 def native(base: type[Exception], *, name: str, module: str) -> type[SessionStopped]:
@@ -64,27 +65,68 @@ class FrameworkRuns:
         self._policy = policy
         self._on_trip = on_trip
         self._telemetry = telemetry
+        self._lock = threading.Lock()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, str], Session] = OrderedDict()
 
     def place(self, run_id: str, conversation_id: str | None) -> Place:
         """Where the calls of a run are made."""
         outer = here.get()
-        session = outer.session if outer is not None else None
+        session: Session | None = outer.session if outer is not None else None
         if session is None:
-            session = self._own(conversation_id or run_id)
-        place: Place = session.place(run_id, outer=outer)
-        return place
+            session = self._own(run_id, conversation_id)
+        self._keep(session, run_id)
+        return session.place(run_id, outer=outer)
 
-    def _own(self, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = Session(
-                session_id, policy=self._policy, on_trip=self._on_trip, telemetry=self._telemetry
-            )
-            self._sessions[session_id] = session
-            while len(self._sessions) > KEPT:
-                self._sessions.popitem(last=False)
+    def _own(self, run_id: str, conversation_id: str | None) -> Session:
+        name = conversation_id or run_id
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is None:
+                session = Session(name, policy=self._policy, on_trip=self._on_trip, telemetry=self._telemetry)
+                session.guard.conversation_id = conversation_id  # a run's own id is nobody's conversation
+                self._sessions[name] = session
+                while len(self._sessions) > KEPT:
+                    self._sessions.popitem(last=False)
         return session
+
+    def _keep(self, session: Session, run_id: str) -> None:
+        """Frameworks do not always say that a run is over: runs not heard of for long may be forgotten."""
+        with self._lock:
+            self._runs[session.id, run_id] = session
+            self._runs.move_to_end((session.id, run_id))
+            over = self._runs.popitem(last=False) if len(self._runs) > KEPT else None
+        if over is not None:
+            over[1].end_run(over[0][1])
+
+
+def stop_of(place: Place) -> Trip | None:
+    """Why a run may go no further: its own stop, or that of a run in one of whose calls it was started."""
+    at: Place | None = place
+    while at is not None:
+        trip: Trip | None = at.session.trip_of(at.run_id) if at.guard.judges else None
+        if trip is not None:
+            return trip
+        at = at.outer
+        while at is not None and at.inside is None:
+            at = at.outer
+    return None
+
+
+def counted(run_id: str, call_id: str | None) -> bool:
+    """Whether the current code is inside this very call, counted by another guard of the same agent."""
+    place = here.get()
+    if place is None or place.inside is None or call_id is None:
+        return False
+    return (place.run_id, place.inside.call.call_id) == (run_id, call_id)
+
+
+def dealt_with(attempt: Attempt, error: CircuitOpen) -> bool:
+    """Whether a circuit that opened inside a call, now settled, needs no more than an answer to that call.
+
+    A refusal leaves the run going on; a stop inside has stopped this run too, whose own gate ends it.
+    """
+    return not isinstance(error, SessionStopped) or (attempt.place is not None and stop_of(attempt.place) is not None)
 
 
 class GuardedTool:
@@ -94,50 +136,88 @@ class GuardedTool:
         name: As the model knows it.
         body: The function that the framework will call, None if it cannot be known.
         hints: What the tool's protocol says about it.
+        defaults: What its schema fills in where the model left something out.
     """
 
-    def __init__(self, name: str, body: Any = None, hints: Mapping[str, Any] | None = None) -> None:
-        self.body = body
-        guarded = body if isinstance(body, GuardedFunction) else getattr(body, "__func__", None)
-        told: Tool | None = guarded._self_tool if isinstance(guarded, GuardedFunction) else None
+    def __init__(
+        self, name: str, body: Any = None, hints: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        told: Tool | None = None
+        self.body = body  # the innermost function: other decorators may stand between the framework and ours
+        while True:
+            for guarded in (self.body, getattr(self.body, "_self_parent", None)):  # a method is bound from its guard
+                told = guarded.guarded_tool if told is None and isinstance(guarded, GuardedFunction) else told
+            if not hasattr(self.body, "__wrapped__"):
+                break
+            self.body = self.body.__wrapped__
         self.tool = told.named(name) if told is not None else Tool(name, hints=hints)
         self._binder = Binder(body) if body is not None else None
+        self._defaults = dict(defaults or {})
 
     def attempt(
         self, place: Place, arguments: Mapping[str, Any] | str, *, call_id: str | None, batch: str | None = None,
         agent: str | None = None, reached: bool = True,
     ) -> Attempt:  # fmt: skip
         """Admits or refuses one call; ``arguments`` are what the model said, the raw text if it could not be parsed."""
-        said: Mapping[str, Any] | str = arguments
-        if self._binder is not None and not isinstance(arguments, str):
-            bound = self._binder.bind(None, (), arguments)
-            said = bound if "*" not in bound else arguments
+        said = arguments if isinstance(arguments, str) else {**self._defaults, **arguments}
+        if self._binder is not None and not isinstance(said, str):
+            bound = self._binder.bind(None, (), said)
+            said = bound if "*" not in bound else said
         return Attempt(
             place.guard, place, self.tool, said,
             call_id=call_id, batch=batch, agent=agent, reached=reached, body=self.body,
         )  # fmt: skip
 
 
+class GuardedTools:
+    """What is known of a framework's tool objects; bounded, for an agent may be given new ones in each run.
+
+    Args:
+        make: Makes what is not known yet, from the name, the tool object and what else was asked with.
+    """
+
+    def __init__(self, make: Callable[..., GuardedTool]) -> None:
+        self._make = make
+        self._known: dict[Any, tuple[Any, GuardedTool]] = {}
+
+    def of(self, name: str, tool: Any, **more: Any) -> GuardedTool:
+        """The tool of that name; the same for the same object."""
+        key = (name, id(tool), *more.values())
+        known = self._known.get(key)
+        if known is None or known[0] is not tool:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            known = self._known[key] = (tool, self._make(name, tool, **more))
+        return known[1]
+
+
 class Patches:
     """Replaces functions wherever they are bound, and puts back exactly what was there."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._replaced: list[tuple[Any, Any]] = []
 
     def replace(self, original: Any, replacement: Any) -> int:
         """Replaces each module attribute that is ``original``; call sites import functions by name."""
-        for module in list(sys.modules.values()):
-            names = [name for name, value in list(getattr(module, "__dict__", {}).items()) if value is original]
-            for name in names:
-                setattr(module, name, replacement)
-                self._undo.append((module, name, original))
-        return len(self._undo)
+        self._replaced.append((original, replacement))
+        return _rebind(original, replacement)
 
     def restore(self) -> None:
-        """Restores each binding that still is ours."""
-        while self._undo:
-            module, name, original = self._undo.pop()
-            setattr(module, name, original)
+        """Restores each binding that is ours, also those made by imports since; leaves what others put there."""
+        while self._replaced:
+            original, replacement = self._replaced.pop()
+            _rebind(replacement, original)
+
+
+def _rebind(old: Any, new: Any) -> int:
+    count = 0
+    for module in list(sys.modules.values()):
+        names = [name for name, value in list(getattr(module, "__dict__", {}).items()) if value is old]
+        for name in names:
+            setattr(module, name, new)
+        count += len(names)
+    return count
 
 
 class ToolGuardInstrumentor(BaseInstrumentor):  # type: ignore[misc]
@@ -156,9 +236,11 @@ class ToolGuardInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         """Replaces what has to be replaced; ``telemetry`` is for the sessions that the adapter opens itself."""
 
     def _instrument(self, **kwargs: Any) -> None:
-        providers = {name: kwargs.get(name) for name in ("tracer_provider", "meter_provider", "logger_provider")}
-        given = any(provider is not None for provider in providers.values())
-        self.patch(self._patches, Telemetry(**providers) if given and default_telemetry("enforce") else None)
+        providers = [kwargs.get(name) for name in ("tracer_provider", "meter_provider", "logger_provider")]
+        own = None
+        if any(provider is not None for provider in providers) and default_telemetry("enforce") is not None:
+            own = Telemetry(tracer_provider=providers[0], meter_provider=providers[1], logger_provider=providers[2])
+        self.patch(self._patches, own)
 
     def _uninstrument(self, **_kwargs: Any) -> None:
         self._patches.restore()

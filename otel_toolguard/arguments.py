@@ -52,13 +52,9 @@ class Binder:
 
     def bind(self, instance: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name. Where the call does not fit the function, whatever was given, as it was given."""
-        if self._simple:
-            bound = self._quick(instance, args, kwargs)
-        else:
-            bound = self._slow(instance, args, kwargs)
-        if self._dropped:
-            for name in self._dropped:
-                bound.pop(name, None)
+        bound = self._quick(instance, args, kwargs) if self._simple else self._slow(instance, args, kwargs)
+        for name in self._dropped:
+            bound.pop(name, None)
         return bound
 
     def _quick(self, instance: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,8 +100,8 @@ def _is_injected(parameter: inspect.Parameter, *, first: bool) -> bool:
 
 
 def _spelled(annotation: Any) -> str:
+    plain = f"{annotation.__module__}.{annotation.__qualname__}" if isinstance(annotation, type) else ""
     try:
-        plain = f"{annotation.__module__}.{annotation.__qualname__}" if isinstance(annotation, type) else ""
         return f"{plain} {annotation!r}"
     except Exception:
-        return ""
+        return plain

@@ -111,11 +111,12 @@ class Place:
         run_id: The run they belong to.
         above: The run inside one of whose calls this run started, None for a run of its own.
         inside: The guarded call whose body is running, None outside any.
+        last: The run that was begun last from here: this one, or a framework's run inside this block.
         outer: The place to go back to.
         session: The session object that opened this place, None if an adapter did.
     """
 
-    __slots__ = ("above", "guard", "inside", "outer", "run_id", "session")
+    __slots__ = ("above", "guard", "inside", "last", "outer", "run_id", "session")
 
     def __init__(
         self, guard: Guard, run_id: str, *, above: str | None = None, inside: Attempt | None = None,
@@ -125,6 +126,7 @@ class Place:
         self.run_id = run_id
         self.above = above
         self.inside = inside
+        self.last = run_id
         self.outer = outer
         self.session = session
 
@@ -166,7 +168,7 @@ class Attempt:
             arguments, guard.policy, guard.signer, call_id=call_id, batch=batch, agent=agent, reached=reached
         )
         self._live: Live | None = None if guard.quiet and self._is_quiet() else self._open()
-        if place is not None and guard.judges and tool.enabled(guard.policy):
+        if place is not None and guard.judges and tool.traits(guard.policy, None).enabled:
             self._admit(place)
         self._started = time.perf_counter()
 
@@ -233,7 +235,7 @@ class Attempt:
 
     def returned(self, result: Any, ended: Ended | None = None) -> None:
         """Settles a call whose body returned; ``ended`` overrides what its result says about success."""
-        self._end(ended or of_result(self.call, result), result)
+        self._end(ended or of_result(self.call, self.seen[0] if self.seen is not None else result), result)
 
     def raised(self, error: BaseException) -> None:
         """Settles a call whose body raised; a stop of another session inside the body stops this run too."""

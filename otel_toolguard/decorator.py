@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class GuardedFunction(wrapt.FunctionWrapper):  # type: ignore[misc]
+class GuardedFunction(wrapt.FunctionWrapper[Any, Any]):
     """A function with the guard on it; to inspection, type hints and schemas it is the function itself."""
 
     def __init__(self, wrapped: Any, wrapper: Any, tool: Tool) -> None:
         super().__init__(wrapped, wrapper)
         self._self_tool = tool
+
+    @property
+    def guarded_tool(self) -> Tool:
+        """What the decorator was told about the tool."""
+        tool: Tool = self._self_tool
+        return tool
 
     def __copy__(self) -> GuardedFunction:
         return self
@@ -63,7 +69,18 @@ def guard_tool(
     key: Callable[[dict[str, Any]], Any] | None = None,
     result_key: Callable[[Any], Any] | None = None,
 ) -> Callable[[F], F]: ...
-def guard_tool(function: Any = None, /, *, name: str | None = None, **told: Any) -> Any:
+def guard_tool(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    tool_class: ToolClass | None = None,
+    risk: Risk | None = None,
+    poll: bool | int | None = None,
+    ignore: Iterable[str] = (),
+    key: Callable[[dict[str, Any]], Any] | None = None,
+    result_key: Callable[[Any], Any] | None = None,
+) -> Any:
     """Guards a tool function: each call is one span, and is counted, judged and, past a limit, refused.
 
     Use it bare (``@guard_tool``) or with arguments, below a framework's own decorator (``@tool`` above
@@ -88,8 +105,16 @@ def guard_tool(function: Any = None, /, *, name: str | None = None, **told: Any)
         CircuitOpen: From the guarded function, before its body: this call is refused.
         SessionStopped: From the guarded function, before its body: the run has ended.
     """
+    told = {
+        "tool_class": tool_class, "risk": risk, "poll": poll, "ignore": ignore, "key": key, "result_key": result_key
+    }  # fmt: skip
+    _check_values(told)
     if function is None:
-        return lambda target: guard_tool(target, name=name, **told)
+        return lambda target: _guarded(target, name, told)
+    return _guarded(function, name, told)
+
+
+def _guarded(function: Any, name: str | None, told: dict[str, Any]) -> Any:
     if isinstance(function, GuardedFunction):
         return function
     _check(function)
@@ -120,13 +145,6 @@ def _is_tool_object(function: Any) -> bool:
 
 
 def _tool(function: Any, name: str | None, told: dict[str, Any]) -> Tool:
-    unknown = sorted(set(told) - {"tool_class", "risk", "poll", "ignore", "key", "result_key"})
-    if unknown:
-        raise SettingsError(
-            f"unknown argument {unknown[0]!r} of guard_tool; valid are name, tool_class, risk, poll, ignore, key, "
-            "result_key"
-        )
-    _check_values(told)
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -136,6 +154,7 @@ def _tool(function: Any, name: str | None, told: dict[str, Any]) -> Tool:
 def _check_values(told: dict[str, Any]) -> None:
     from otel_toolguard.core.classify import RISKS, TOOL_CLASSES  # noqa: PLC0415
 
+    choices: tuple[str, ...]
     for word, choices in (("tool_class", TOOL_CLASSES), ("risk", RISKS)):
         value = told.get(word)
         if value is not None and value not in choices:
@@ -157,33 +176,33 @@ def _wrapper(function: Any, tool: Tool, binder: Binder) -> Callable[..., Any]:
         inner = inner.func
     if not inspect.isroutine(inner):
         inner = type(inner).__call__
-    if inspect.iscoroutinefunction(inner):
-        return lambda wrapped, instance, args, kwargs: _run_async(tool, binder, wrapped, instance, args, kwargs)
-    if inspect.isasyncgenfunction(inner):
-        return lambda wrapped, instance, args, kwargs: _generate_async(tool, binder, wrapped, instance, args, kwargs)
-    if inspect.isgeneratorfunction(inner):
-        return lambda wrapped, instance, args, kwargs: _generate(tool, binder, wrapped, instance, args, kwargs)
+    kinds = (
+        (inspect.iscoroutinefunction, _run_async),
+        (inspect.isasyncgenfunction, _generate_async),
+        (inspect.isgeneratorfunction, _generate),
+    )
+    run = next((run for is_kind, run in kinds if is_kind(inner)), _run)
+    return functools.partial(run, tool, binder)
 
-    def run(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
-        if attempt is None:
-            return _seen(wrapped(*args, **kwargs))
-        if attempt.refused is not None:
-            raise attempt.error()
-        attempt.enter()
-        try:
-            result = wrapped(*args, **kwargs)
-        except BaseException as error:
-            attempt.leave()
-            attempt.raised(error)
-            raise
+
+def _run(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
+    if attempt is None:
+        return _seen(wrapped(*args, **kwargs))
+    if attempt.refused is not None:
+        raise attempt.error()
+    attempt.enter()
+    try:
+        result = wrapped(*args, **kwargs)
+    except BaseException as error:
         attempt.leave()
-        if inspect.isawaitable(result):
-            return _settle_later(attempt, result)
-        attempt.returned(result)
-        return result
-
-    return run
+        attempt.raised(error)
+        raise
+    attempt.leave()
+    if inspect.isawaitable(result):
+        return _settle_later(attempt, result)
+    attempt.returned(result)
+    return result
 
 
 def _attempt(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Attempt | None:

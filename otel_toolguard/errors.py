@@ -57,11 +57,8 @@ class CircuitOpen(ToolGuardError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A framework's own subclass is local to one process; what travels is what every process knows.
-        return type(self)._portable(), (self.trip, _portable(self.partial))
-
-    @classmethod
-    def _portable(cls) -> type[CircuitOpen]:
-        return next(base for base in cls.__mro__ if base.__module__ == FACE)
+        known = next(base for base in type(self).__mro__ if base.__module__ == FACE)
+        return known, (self.trip, _portable(self.partial))
 
 
 class SessionStopped(CircuitOpen):
@@ -91,7 +88,8 @@ def find_trip(error: BaseException | None) -> Trip | None:
         trip = getattr(here, "trip", None)
         if isinstance(trip, Trip):
             return trip
-        queue += [here.__cause__, here.__context__, *(getattr(here, "exceptions", None) or ())]
+        grouped = here.exceptions if isinstance(here, BaseExceptionGroup) else ()
+        queue += [here.__cause__, here.__context__, *grouped]
     return None
 
 

@@ -62,7 +62,7 @@ def of_exception(error: BaseException) -> Ended:
 
 
 def of_result(call: ToolCall, result: Any) -> Ended:
-    """The outcome of a body that returned; a non-zero exit code is a failure unless it is the program's way to say no."""
+    """The outcome of a body that returned; an exit code other than 0 is a failure unless it says no."""
     code = _exit_code(result)
     if not code:
         return _OK
@@ -73,7 +73,8 @@ def of_result(call: ToolCall, result: Any) -> Ended:
 
 def failed_result(message: str) -> Ended:
     """The outcome of a result that its framework marks as an error."""
-    return Ended("failed", TOOL_ERROR, message[:MESSAGE_LIMIT], "transient" if is_transient(None, message) else "permanent")
+    text = message[:MESSAGE_LIMIT]
+    return Ended("failed", TOOL_ERROR, text, "transient" if is_transient(None, text) else "permanent")
 
 
 def outcome(

@@ -98,7 +98,10 @@ class Session:
         above = None
         if outer is not None and outer.inside is not None and outer.guard.session_id == self.id:
             above = outer.run_id
-        return Place(self.guard, run_id or secrets.token_hex(8), above=above, outer=outer, session=self)
+        place = Place(self.guard, run_id or secrets.token_hex(8), above=above, outer=outer, session=self)
+        if outer is not None and outer.inside is None and outer.session is self:
+            outer.last = place.run_id
+        return place
 
     def end_run(self, run_id: str) -> None:
         """Notes that a run makes no more calls; what is known about it stays."""
@@ -113,8 +116,14 @@ class Session:
 
     @property
     def trip(self) -> Trip | None:
-        """Why the current run was stopped (outside one: the last run); None if it was not."""
-        return self.trip_of(self._current_run())
+        """Why the current run was stopped (outside one: the last run); None if it was not.
+
+        In a block, between a framework's invocations, that is the block's own run or the last invocation.
+        """
+        place = self._current_place()
+        if place is None:
+            return self.trip_of(None)
+        return self.trip_of(place.run_id) or (self.trip_of(place.last) if place.last != place.run_id else None)
 
     def trip_of(self, run_id: str | None) -> Trip | None:
         """Why a run was stopped; of the last run where ``run_id`` is None. None if it was not."""
@@ -249,7 +258,7 @@ def default_policy() -> Policy:
 
 
 @lru_cache(maxsize=16)
-def _policy(environment: tuple[tuple[str, str], ...]) -> Policy:
+def _policy(_environment: tuple[tuple[str, str], ...]) -> Policy:
     return Policy()
 
 

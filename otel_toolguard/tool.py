@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.call import ToolCall
-from otel_toolguard.core.canonical import canonical
+from otel_toolguard.core.canonical import MASK_LIMIT, canonical
 from otel_toolguard.core.classify import Classified, classify, command_text, is_shell_like
 from otel_toolguard.core.masks import digits
 from otel_toolguard.settings import POLLER_PATIENCE
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from otel_toolguard.core.canonical import Signer
     from otel_toolguard.core.classify import Risk, ToolClass
-    from otel_toolguard.settings import Policy
+    from otel_toolguard.settings import Policy, ToolSettings
 
-COMMANDS_KEPT = 1024  # classifications of shell text that are remembered per tool
+REMEMBERED = 1024  # commands, and arguments, whose class and shape a tool remembers
+REMEMBERED_TEXT = 2048  # characters of the longest of them
+HERE = "\0here"  # the process's own working directory
 _DIRECTORY = ("cwd", "working_dir", "working_directory", "workdir")
-_ARGUMENTS_DECIDE = ("command", "cmd", "script")
+_DECIDING = ("command", "cmd", "script")
 
 
 class Tool:
@@ -38,8 +40,8 @@ class Tool:
         kind: ``gen_ai.tool.type``: function, extension or datastore.
     """
 
-    __slots__ = ("_commands", "_traits", "hints", "ignore", "key", "kind", "name", "poll", "result_key", "risk",
-                 "tool_class")  # fmt: skip
+    __slots__ = ("_by_name", "_commands", "_fixed", "_policy", "_shapes", "hints", "ignore", "key", "kind", "name",
+                 "poll", "result_key", "risk", "tool_class")  # fmt: skip
 
     def __init__(
         self,
@@ -63,8 +65,11 @@ class Tool:
         self.result_key = result_key
         self.hints = hints
         self.kind = kind
-        self._traits: tuple[Policy, _Traits] | None = None
-        self._commands: dict[str, Classified] = {}
+        self._policy: Policy | None = None
+        self._by_name: Traits
+        self._fixed = False
+        self._commands: dict[str, Traits] = {}
+        self._shapes: dict[str, str] = {}
 
     def named(self, name: str) -> Tool:
         """The same tool under another name: a framework may publish a function under one of its own."""
@@ -75,10 +80,11 @@ class Tool:
 
     def call(
         self,
-        arguments: Mapping[str, Any] | str,
+        arguments: Mapping[str, Any] | str | None,
         policy: Policy,
         signer: Signer,
         *,
+        world: str | None = HERE,
         call_id: str | None = None,
         batch: str | None = None,
         agent: str | None = None,
@@ -87,105 +93,115 @@ class Tool:
         """A call of this tool, signed and classed.
 
         Args:
-            arguments: By name; the raw text where it could not be parsed (then pass ``reached=False``).
+            arguments: By name; the raw text where it could not be parsed: then no tool is reached.
             policy: Knows what was set for this tool.
             signer: Makes the signature.
+            world: Where a shell command runs, None if unknown. Left out: what the call says, else where the process is.
             call_id: The model's id of the call.
             batch: An id shared by the calls of one model turn.
             agent: Who asks.
             reached: False for a call that never reaches a tool.
         """
-        traits = self._for(policy)
-        known = traits.known if traits.known is not None else self._classified(arguments)
-        said = self._said(arguments, traits.ignore)
-        text, whole = canonical(said)
-        world = _world(arguments) if traits.shell else None
+        named = None if isinstance(arguments, str) else arguments
+        traits = self.traits(policy, named)
+        text, whole = canonical(arguments if named is None else self._said(named, traits.ignore))
+        if not traits.shell:
+            world = None
+        elif world is HERE:
+            world = _world(named or {})
         signature = signer.signature(self.name, text, world)
-        poll, patience = traits.patience(known)
         return ToolCall(
             self.name,
             signature,
-            shape=signer.signature(self.name, digits(text), world) if "digits" in policy.chain.needs else "",
+            shape=self._shape(signature, text, world, signer) if "digits" in policy.chain.needs else "",
             whole=whole,
-            tool_class=traits.tool_class or known.tool_class,
-            risk=traits.risk or known.risk,
-            neutral=known.neutral,
-            poll=poll,
-            patience=patience,
-            reached=reached and known.reached,
+            tool_class=traits.tool_class,
+            risk=traits.risk,
+            neutral=traits.neutral,
+            poll=traits.poll,
+            patience=traits.patience,
+            reached=reached and traits.reached and (named is not None or arguments is None),
             call_id=call_id,
             batch=batch,
             agent=agent,
-            arguments=arguments if not isinstance(arguments, str) else None,
+            arguments=named,
             capture=policy.capture_arguments,
         )
 
-    def enabled(self, policy: Policy) -> bool:
-        """False if the settings say that this tool is traced but not judged."""
-        return self._for(policy).enabled
-
-    def _for(self, policy: Policy) -> _Traits:
-        if self._traits is None or self._traits[0] is not policy:
-            self._traits = (policy, _Traits(self, policy))
-        return self._traits[1]
-
-    def _classified(self, arguments: Mapping[str, Any] | str) -> Classified:
-        if isinstance(arguments, str):
-            return classify(self.name, None, hints=self.hints)
-        text = command_text(arguments)
-        if text is None:
-            return classify(self.name, arguments, hints=self.hints)
-        found = self._commands.get(text)
+    def traits(self, policy: Policy, arguments: Mapping[str, Any] | None) -> Traits:
+        """What is known about a call: by the tool's name, by the command it runs, and by what the policy says."""
+        if self._policy is not policy:
+            settings = policy.tool(self.name)
+            self._policy, self._commands = policy, {}
+            self._by_name = Traits(self, settings, classify(self.name, None, hints=self.hints))
+            self._fixed = not any(_decides(self.name, word) for word in _DECIDING)
+        if self._fixed or not arguments:
+            return self._by_name
+        command = command_text(arguments)
+        if command is None:
+            return self._by_name
+        found = self._commands.get(command)
         if found is None:
-            found = classify(self.name, arguments, hints=self.hints)
-            if len(self._commands) < COMMANDS_KEPT:
-                self._commands[text] = found
+            known = classify(self.name, arguments, hints=self.hints)
+            found = Traits(self, policy.tool(self.name), known)
+            if len(command) <= REMEMBERED_TEXT:
+                if len(self._commands) >= REMEMBERED:
+                    self._commands.clear()
+                self._commands[command] = found
         return found
 
-    def _said(self, arguments: Mapping[str, Any] | str, ignore: frozenset[str]) -> Any:
-        if isinstance(arguments, str):
-            return arguments
-        said = {name: value for name, value in arguments.items() if name not in ignore} if ignore else dict(arguments)
-        return self.key(said) if self.key is not None else said
+    def _shape(self, signature: str, text: str, world: str | None, signer: Signer) -> str:
+        """The signature with every number in the arguments masked, remembered: masking costs more than the rest."""
+        shape = self._shapes.get(signature)
+        if shape is None:
+            masked = digits(text[:MASK_LIMIT]) + text[MASK_LIMIT:]
+            if len(self._shapes) >= REMEMBERED:
+                self._shapes.clear()
+            shape = self._shapes[signature] = signer.signature(self.name, masked, world)
+        return shape
+
+    def _said(self, arguments: Mapping[str, Any], ignore: frozenset[str]) -> Any:
+        said = {name: value for name, value in arguments.items() if name not in ignore} if ignore else arguments
+        return self.key(dict(said)) if self.key is not None else said
 
 
-class _Traits:
-    """What a policy makes of a tool, worked out once. ``known`` is None where the arguments decide the class."""
+class Traits:
+    """What does not change between two calls of one tool, or of one shell command.
 
-    __slots__ = ("_poll", "enabled", "ignore", "known", "risk", "shell", "tool_class")
+    Attributes:
+        enabled: False if the settings say that the tool is traced but not judged.
+        shell: Whether the working directory is part of what a call does.
+        ignore: Arguments that are left out of the signature.
+        tool_class, risk, neutral, poll, patience, reached: As on ``ToolCall``.
+    """
 
-    def __init__(self, tool: Tool, policy: Policy) -> None:
-        settings = policy.tool(tool.name)
-        self.tool_class = tool.tool_class or settings.tool_class
-        self.risk = tool.risk or settings.risk
-        self.ignore = tool.ignore.union(settings.ignore)
+    __slots__ = ("enabled", "ignore", "neutral", "patience", "poll", "reached", "risk", "shell", "tool_class")
+
+    def __init__(self, tool: Tool, settings: ToolSettings, known: Classified) -> None:
+        self.tool_class: ToolClass = tool.tool_class or settings.tool_class or known.tool_class
+        self.risk: Risk = tool.risk or settings.risk or known.risk
+        self.neutral = known.neutral
+        self.reached = known.reached
         self.enabled = settings.enabled
+        self.ignore = tool.ignore.union(settings.ignore)
         self.shell = is_shell_like(tool.name)
-        self._poll = settings.poll if tool.poll is None else tool.poll
-        by_name = classify(tool.name, None, hints=tool.hints)
-        decided = by_name if not self.shell and not _may_take_a_command(tool.name) else None
-        self.known: Classified | None = decided
-
-    def patience(self, known: Classified) -> tuple[bool, int]:
-        """(poller or not, times the repeat limit)."""
-        if self._poll is None:
-            return known.poll, POLLER_PATIENCE if known.poll else 1
-        if self._poll is True or self._poll is False:
-            return bool(self._poll), POLLER_PATIENCE if self._poll else 1
-        return True, int(self._poll)
+        poll = settings.poll if tool.poll is None else tool.poll
+        self.poll = known.poll if poll is None else bool(poll)
+        # A number says how many times the limit; True is a number to Python, but not here.
+        self.patience = poll if poll and poll is not True else POLLER_PATIENCE if self.poll else 1
 
 
-def _may_take_a_command(name: str) -> bool:
-    return any(classify(name, {key: "view"}) != classify(name, None) for key in _ARGUMENTS_DECIDE)
+def _decides(name: str, word: str) -> bool:
+    """Whether an argument of that name can change the class of the tool's calls."""
+    return classify(name, {word: "view"}) != classify(name, None)
 
 
-def _world(arguments: Mapping[str, Any] | str) -> str | None:
+def _world(arguments: Mapping[str, Any]) -> str | None:
     """Where a shell command runs: what the call says, else where the process is; None if that is gone."""
-    if not isinstance(arguments, str):
-        for name in _DIRECTORY:
-            said = arguments.get(name)
-            if isinstance(said, str):
-                return said
+    for name in _DIRECTORY:
+        said = arguments.get(name)
+        if isinstance(said, str):
+            return said
     try:
         return os.getcwd()  # noqa: PTH109  (on the hot path of each shell call)
     except OSError:

@@ -13,6 +13,6 @@ def main() -> None:
     if any(find_spec(name) is None for name in _NEEDED):
         sys.stderr.write('The command otel-toolguard needs typer and rich: pip install "otel-toolguard[cli]"\n')
         sys.exit(2)
-    from otel_toolguard.cli.app import run  # noqa: PLC0415  (only now is it known that typer is there)
+    from otel_toolguard.cli.app import run
 
     run()

@@ -31,13 +31,14 @@ def run() -> None:
 
 def _finish(step: Callable[[], int]) -> NoReturn:
     """Runs a command's work and exits with its code; 2 for settings that cannot be honoured."""
-    from otel_toolguard.errors import SettingsError  # noqa: PLC0415
+    from otel_toolguard.cli.check import note
+    from otel_toolguard.errors import SettingsError
 
     try:
         code = step()
         sys.stdout.flush()
     except SettingsError as error:
-        sys.stderr.write(f"otel-toolguard: {error}\n")
+        note(str(error))
         code = 2
     except BrokenPipeError:
         # The reader has seen enough. What is still buffered must not fail once more when the interpreter ends.
@@ -55,7 +56,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001  (its callback does the work)
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -84,7 +85,7 @@ def replay(
     """
     if profile is not None and policy is not None:
         raise typer.BadParameter("give --profile or --policy, not both")
-    from otel_toolguard.cli.replay import replay as work  # noqa: PLC0415
+    from otel_toolguard.cli.replay import replay as work
 
     _finish(lambda: work(files, profile=profile, policy=policy, as_json=as_json, calls=calls, fail=fail_on_trip))
 
@@ -101,7 +102,7 @@ def inspect(
     Signatures are made under TOOLGUARD_SIGNATURE_KEY if that is set, so that they are those of your traces; the working
     directory of a shell is left out.
     """
-    from otel_toolguard.cli.inspect import inspect as work  # noqa: PLC0415
+    from otel_toolguard.cli.inspect import inspect as work
 
     _finish(lambda: work(tool, args, result, as_json=as_json))
 
@@ -115,7 +116,7 @@ def check(
 
     The environment (TOOLGUARD_*) is ignored: the file is judged by itself.
     """
-    from otel_toolguard.cli.check import check as work  # noqa: PLC0415
+    from otel_toolguard.cli.check import check as work
 
     _finish(lambda: work(file, as_json=as_json))
 
@@ -128,6 +129,6 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Watch a real agent work, loop, and pass its ceiling."""
-    from otel_toolguard.cli.demo import demo as work  # noqa: PLC0415
+    from otel_toolguard.cli.demo import demo as work
 
     _finish(lambda: work(limit, period, ceiling, as_json))

@@ -39,9 +39,44 @@ def with_warnings(make: Callable[[], Policy]) -> tuple[Policy, list[str]]:
     return policy, [str(warning.message) for warning in caught if issubclass(warning.category, SettingsWarning)]
 
 
+def chosen_policy(profile: str | None, path: str | None) -> Policy:
+    """The policy that the command line names; what the environment says if it names none.
+
+    Args:
+        profile: A profile; the environment is ignored.
+        path: A TOML file; the environment is ignored.
+
+    Raises:
+        SettingsError: It cannot be honoured.
+    """
+    from otel_toolguard.settings import Policy
+
+    if profile is None and path is None:
+        policy, doubts = with_warnings(Policy)
+        said = [name for name in ("TOOLGUARD_CONFIG", "TOOLGUARD_PROFILE") if os.environ.get(name)]
+        if said:
+            note(f"judging by {' and '.join(said)}; --profile or --policy would ignore the environment")
+    else:
+        with without_environment():
+            policy, doubts = with_warnings(lambda: Policy.from_toml(path) if path is not None else Policy(profile))
+    for doubt in doubts:
+        note(f"warning: {doubt}")
+    return policy
+
+
+def note(text: str) -> None:
+    """Says something on standard error."""
+    sys.stderr.write(f"otel-toolguard: {printable(text)}\n")
+
+
+def printable(text: str) -> str:
+    """The text without what could steer a terminal: recordings and file names may hold anything."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def check(path: str, *, as_json: bool) -> int:
     """Prints the effective chain, or what is wrong with it; returns the exit code."""
-    from otel_toolguard.settings import Policy  # noqa: PLC0415  (pydantic costs start-up time)
+    from otel_toolguard.settings import Policy
 
     try:
         with without_environment():

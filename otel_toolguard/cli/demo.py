@@ -113,8 +113,9 @@ def _runs(agents: Any, limit: int, period: int, ceiling: int) -> list[Run]:
 
 def _carry_out(run: Run, providers: Providers, agents: Any) -> None:
     """Does what the README tells a user to do, and counts what came of it."""
-    from otel_toolguard.telemetry import Telemetry
     from otel_toolguard_langchain import ToolGuardMiddleware
+
+    from otel_toolguard.telemetry import Telemetry
 
     telemetry = Telemetry(
         tracer_provider=providers.traces, meter_provider=providers.metrics, logger_provider=providers.logs
@@ -161,10 +162,8 @@ def _tell(runs: list[Run], providers: Providers, to: Any) -> None:
             trip = run.caught.trip
             print(f"stopped by {trip.rule} (scope {trip.scope}): {trip.why}")
             print(f"the caller caught CircuitOpen: {run.caught}")
-        print(
-            f"{run.bodies} tool bodies ran; {run.model_calls} model calls, {run.model_calls_after_stop} after the stop; "
-            f"{len(run.unanswered)} call ids without an answer"
-        )
+        calls = f"{run.model_calls} model calls, {run.model_calls_after_stop} after the stop"
+        print(f"{run.bodies} tool bodies ran; {calls}; {len(run.unanswered)} call ids without an answer")
         print("tool_stats " + json.dumps({key: run.report[key] for key in _SHOWN}))
         if to is not None and to.ui is not None:
             print(f"trace {to.ui}/trace/{run.trace_id}")
@@ -173,7 +172,7 @@ def _tell(runs: list[Run], providers: Providers, to: Any) -> None:
         print()
     if to is None:
         print(
-            "Nobody took the traces: set OTEL_EXPORTER_OTLP_ENDPOINT, or start a Jaeger on localhost, and run this again."
+            "Nobody took the traces: set OTEL_EXPORTER_OTLP_ENDPOINT, or start a Jaeger on localhost, and run it again."
         )
 
 

@@ -34,11 +34,11 @@ class ScriptedModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "scripted"
 
-    def bind_tools(self, tools: Any, **_kwargs: Any) -> ScriptedModel:  # noqa: ARG002
+    def bind_tools(self, tools: Any, **_kwargs: Any) -> ScriptedModel:
         """A script needs no tool schemas."""
         return self
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **_kwargs: Any) -> ChatResult:  # noqa: ARG002
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **_kwargs: Any) -> ChatResult:
         if self._turns is None:
             self._turns = self.script()
         self.asked += 1
@@ -155,5 +155,5 @@ def agent(model: ScriptedModel, workshop: Workshop, middleware: Any) -> Any:
 def unanswered(messages: Sequence[Any]) -> list[str]:
     """Ids of tool calls that have no answer in the history."""
     answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
-    asked = [call["id"] for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
+    asked = [str(call["id"]) for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
     return [call_id for call_id in asked if call_id not in answered]

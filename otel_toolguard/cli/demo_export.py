@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 if TYPE_CHECKING:
@@ -44,25 +45,19 @@ class Target:
 
     def exporter(self, signal: str) -> Any:
         """The exporter of a signal; the standard variables configure it."""
-        given = None if self.endpoint is not None else _LOCAL[self.protocol] + _LOCAL_PATH[self.protocol].get(signal, "")
-        if self.protocol == "grpc":
-            from opentelemetry.exporter.otlp.proto.grpc import _log_exporter, metric_exporter, trace_exporter
-        else:
-            from opentelemetry.exporter.otlp.proto.http import (  # type: ignore[assignment]
-                _log_exporter,
-                metric_exporter,
-                trace_exporter,
-            )
-        kind: Any = {
-            "traces": trace_exporter.OTLPSpanExporter,
-            "metrics": metric_exporter.OTLPMetricExporter,
-            "logs": _log_exporter.OTLPLogExporter,
-        }[signal]
+        given = None if self.endpoint is not None else _LOCAL[self.protocol]
+        wire = "grpc" if self.protocol == "grpc" else "http"
+        module, name = _EXPORTERS[signal]
+        kind: Any = getattr(import_module(f"opentelemetry.exporter.otlp.proto.{wire}.{module}"), name)
         return kind(endpoint=given) if given else kind()
 
 
-_LOCAL = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:4318"}
-_LOCAL_PATH = {"grpc": {}, "http/protobuf": {"traces": "/v1/traces"}}
+_EXPORTERS = {
+    "traces": ("trace_exporter", "OTLPSpanExporter"),
+    "metrics": ("metric_exporter", "OTLPMetricExporter"),
+    "logs": ("_log_exporter", "OTLPLogExporter"),
+}
+_LOCAL = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:4318/v1/traces"}
 
 
 def target() -> Target | None:
@@ -101,6 +96,22 @@ def _open(host: str, port: int) -> bool:
         return False
 
 
+class _Watched(SpanExporter):
+    """An exporter whose failures are remembered: a flush alone does not tell."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self.failed = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        self.failed = self.failed or result is not SpanExportResult.SUCCESS
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+
 class Providers:
     """The three providers of the demo; what a user's own set-up would be."""
 
@@ -110,8 +121,9 @@ class Providers:
         self.traces = TracerProvider(resource=resource)
         self.traces.add_span_processor(SimpleSpanProcessor(self._memory))
         signals = to.signals if to is not None else ()
-        if to is not None:
-            self.traces.add_span_processor(BatchSpanProcessor(to.exporter("traces")))
+        self._sent = _Watched(to.exporter("traces")) if to is not None else None
+        if self._sent is not None:
+            self.traces.add_span_processor(BatchSpanProcessor(self._sent, max_queue_size=1 << 16))
         readers = [PeriodicExportingMetricReader(to.exporter("metrics"))] if to and "metrics" in signals else []
         self.metrics = MeterProvider(metric_readers=readers, resource=resource)
         self.logs = LoggerProvider(resource=resource)
@@ -124,7 +136,7 @@ class Providers:
 
     def close(self) -> bool:
         """Sends what is left, within ten seconds; False if the traces could not all be sent."""
-        sent = self.traces.force_flush(FLUSH_MS)
+        flushed = self.traces.force_flush(FLUSH_MS)
         for provider in (self.traces, self.metrics, self.logs):
             provider.shutdown()
-        return bool(sent)
+        return flushed and not (self._sent is not None and self._sent.failed)

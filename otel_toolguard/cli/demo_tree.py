@@ -34,17 +34,19 @@ def tree(spans: Sequence[ReadableSpan], trace_id: str) -> str:
     return "\n".join(lines)
 
 
+_SHOWN = ("toolguard.outcome", "toolguard.tool.class", "toolguard.signature")
+
+
 def _line(span: ReadableSpan) -> str:
     attributes = span.attributes or {}
     ms = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
-    parts = [span.name, f"{ms:.1f} ms"]
-    for key in ("toolguard.outcome", "toolguard.tool.class", "toolguard.signature"):
-        if key in attributes:
-            parts.append(str(attributes[key]))
+    known = [str(attributes[key]) for key in _SHOWN if key in attributes]
+    parts = [span.name, f"{ms:.1f} ms", *known]
     if "toolguard.repeat.count" in attributes:
-        parts.append(f"lap {attributes['toolguard.repeat.count']} of a {attributes['toolguard.repeat.length']}-cycle")
+        laps, length = attributes["toolguard.repeat.count"], attributes["toolguard.repeat.length"]
+        parts.append(f"lap {laps!s} of a {length!s}-cycle")
     if "toolguard.tripped" in attributes:
-        parts.append(f"TRIPPED {attributes.get('toolguard.rule')}")
+        parts.append(f"TRIPPED {attributes.get('toolguard.rule')!s}")
     elif span.links:
         parts.append(f"link to {span.links[0].context.span_id:016x}")
     return "  ".join(parts)

@@ -12,26 +12,25 @@ import json
 import re
 import sys
 import zlib
+from contextlib import ExitStack
 from hashlib import sha256
 from math import isfinite
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from otel_toolguard.core.call import Failure, Outcome, OutcomeKind, ToolCall
 from otel_toolguard.core.canonical import MASK_LIMIT, Signer, canonical, fingerprints
-from otel_toolguard.core.classify import Classified, classify, command_text, is_shell_like
 from otel_toolguard.core.failures import is_transient
 from otel_toolguard.core.masks import digits, volatile
-from otel_toolguard.settings import POLLER_PATIENCE
+from otel_toolguard.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from otel_toolguard.core.classify import Risk, ToolClass
-    from otel_toolguard.settings import Policy, ToolSettings
+    from otel_toolguard.settings import Policy
 
 LINE_LIMIT = 64 << 20  # bytes; what is longer is no line of a recording, and would only fill the memory
-REMEMBERED = 4096  # results, arguments and commands whose masks or classes are remembered
+REMEMBERED = 4096  # results whose masks are remembered
 REMEMBERED_TEXT = 2048  # characters of the longest of them
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
@@ -39,7 +38,7 @@ _EMPTY = sha256(b"").hexdigest()
 _ANY_DIGIT = re.compile(r"\d")
 
 
-class BadLine(Exception):  # noqa: N818  (a finding about the input, caught where lines are counted)
+class BadLine(Exception):
     """A line that is no call; its text is the reason."""
 
 
@@ -55,7 +54,8 @@ def read(path: str, bad: Callable[[int, str], None]) -> Iterator[tuple[int, byte
     """
     number = 0
     try:
-        with _opened(path) as file:
+        with ExitStack() as stack:
+            file = _opened(path, stack)
             while line := file.readline(LINE_LIMIT):
                 number += 1
                 if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
@@ -68,16 +68,21 @@ def read(path: str, bad: Callable[[int, str], None]) -> Iterator[tuple[int, byte
         bad(number + 1, f"cannot be read: {error}")
 
 
-def _opened(path: str) -> io.BufferedReader:
-    raw = cast("io.BufferedReader", sys.stdin.buffer) if path == "-" else open(path, "rb")  # noqa: PTH123, SIM115
-    if not hasattr(raw, "peek"):
-        raw = io.BufferedReader(cast("io.RawIOBase", raw))
+def _opened(path: str, stack: ExitStack) -> io.BufferedReader:
+    if path == "-":
+        raw = cast("io.BufferedReader", sys.stdin.buffer)
+        if not hasattr(raw, "peek"):
+            raw = io.BufferedReader(cast("io.RawIOBase", raw))
+    else:
+        raw = stack.enter_context(open(path, "rb"))  # noqa: PTH123, SIM115
     if raw.peek(2)[:2] != _GZIP:
         return raw
-    return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), 1 << 17)
+    plain = stack.enter_context(gzip.GzipFile(fileobj=raw))
+    return stack.enter_context(io.BufferedReader(cast("io.RawIOBase", plain), 1 << 17))
 
 
-_decode = json.JSONDecoder().decode
+_decoder = json.JSONDecoder()
+_begun = _decoder.raw_decode
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:
@@ -87,17 +92,31 @@ def parsed(line: bytes) -> dict[str, Any] | None:
         BadLine: It is no JSON object.
     """
     try:
-        row = _decode(line.decode())
+        text = line.decode()
+        row, end = _begun(text)
+    except (ValueError, RecursionError):
+        row = _carefully_parsed(line)
+    else:
+        if row is None or (text[end:] != "\n" and text[end:].strip()):
+            row = _carefully_parsed(line)
+    if type(row) is not dict and row is not None:
+        raise BadLine(f"is no JSON object but {_JSON_NAMES[type(row)]}")
+    return row
+
+
+def _carefully_parsed(line: bytes) -> Any:
+    """The value on a line that may begin with blanks, or be blank, or be no JSON at all."""
+    line = line.removeprefix(_BOM)
+    if not line.strip():
+        return None
+    try:
+        row = _decoder.decode(line.decode())
     except RecursionError:
         raise BadLine("is nested too deeply") from None
     except ValueError as error:
-        if not line.strip():
-            return None
-        if line.startswith(_BOM):
-            return parsed(line[len(_BOM) :])
         raise BadLine(f"is no JSON: {_reason(error)}") from None
-    if type(row) is not dict:
-        raise BadLine(f"is no JSON object but {type(row).__name__}")
+    if row is None:
+        raise BadLine("is no JSON object but null")
     return row
 
 
@@ -109,45 +128,13 @@ def _reason(error: ValueError) -> str:
     return str(error)
 
 
-class Traits:
-    """What does not change between two calls of one tool, or of one shell command."""
-
-    __slots__ = ("enabled", "ignore", "neutral", "patience", "poll", "reached", "risk", "shell", "tool_class")
-
-    def __init__(self, tool: str, known: Classified, settings: ToolSettings) -> None:
-        self.tool_class: ToolClass = known.tool_class
-        self.risk: Risk = settings.risk or known.risk
-        self.neutral = known.neutral
-        self.reached = known.reached
-        poll = settings.poll
-        self.poll = known.poll if poll is None else bool(poll)
-        # A number says how many times the limit; True is a number to Python, but not here.
-        self.patience = poll if poll and poll is not True else POLLER_PATIENCE if self.poll else 1
-        self.ignore = frozenset(settings.ignore)
-        self.enabled = settings.enabled
-        self.shell = is_shell_like(tool)
+# A line that is a call: session, i, tool, start, seconds, and what only its own kind of source understands. A plain
+# tuple, for there are many.
+Parts = tuple[str, int, str, Any, Any, tuple[Any, ...]]
 
 
-def described(tool: str, arguments: Mapping[str, object] | None, policy: Policy) -> Traits:
-    """Class, risk and patience of a call: by its name, its shell text, and what the policy says about the tool."""
-    settings = policy.tool(tool)
-    return Traits(tool, classify(tool, arguments, override=settings.tool_class), settings)
-
-
-class Parts(NamedTuple):
-    """A line that is a call: what is the same in both kinds, and what only its own kind understands."""
-
-    session: str
-    i: int
-    tool: str
-    started: Any
-    seconds: Any
-    rest: tuple[Any, ...]
-
-
-def overlap(parts: Parts) -> tuple[float, float] | None:
+def overlap(start: Any, seconds: Any) -> tuple[float, float] | None:
     """Start and end in seconds; None where the clock is too coarse to tell what overlapped."""
-    start, seconds = parts.started, parts.seconds
     if type(start) is not float or type(seconds) is not float or start.is_integer() or seconds.is_integer():
         return None
     if not (isfinite(start) and isfinite(seconds)) or seconds < 0:
@@ -162,7 +149,7 @@ class Hashes:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._traits: dict[str, Traits] = {}
+        self._tools: dict[str, Tool] = {}
 
     def parts(self, row: dict[str, Any]) -> Parts:
         """The line, checked.
@@ -170,26 +157,24 @@ class Hashes:
         Raises:
             BadLine: A key is missing or has a wrong type.
         """
-        session, i, tool, *hashes, failed = self._REQUIRED(row)
+        try:
+            session, i, tool, a, an, r, rn, rv, failed = self._REQUIRED(row)
+        except KeyError as missing:
+            raise BadLine(f"key {missing} is missing") from None
         world = row.get("x")
         if not (
-            type(session) is type(tool) is str and type(i) is int and i >= 0 and (failed is None or type(failed) is bool)
-            and all(type(value) is str for value in hashes) and (world is None or type(world) is str)
+            type(session) is type(tool) is type(a) is type(an) is type(r) is type(rn) is type(rv) is str
+            and type(i) is int and i >= 0 and (failed is False or failed is True or failed is None)
+            and (world is None or type(world) is str)
         ):  # fmt: skip
             raise BadLine(_wrong(row, _TYPES_OF_HASHES))
-        return Parts(session, i, tool, row.get("ts"), row.get("d"), (*hashes, failed, world))
+        return session, i, tool, row.get("ts"), row.get("d"), (a, an, r, rn, rv, failed, world)
 
-    def traits(self, parts: Parts) -> Traits:
-        """What is known about the call's tool."""
-        found = self._traits.get(parts.tool)
-        if found is None:
-            found = self._traits[parts.tool] = described(parts.tool, None, self._policy)
-        return found
-
-    def call(self, parts: Parts, traits: Traits) -> ToolCall:
+    def call(self, parts: Parts) -> ToolCall:
         """The call."""
-        tool = parts.tool
-        a, an, _, _, _, _, world = parts.rest
+        tool = parts[2]
+        traits = (self._tools.get(tool) or self._tools.setdefault(tool, Tool(tool))).traits(self._policy, None)
+        a, an, _, _, _, _, world = parts[5]
         place = f"{tool}:" if world is None else f"{tool}:{world}+"
         return ToolCall(
             tool, place + a, shape=place + an, tool_class=traits.tool_class, risk=traits.risk, neutral=traits.neutral,
@@ -198,7 +183,7 @@ class Hashes:
 
     def outcome(self, parts: Parts) -> Outcome:
         """How it came out."""
-        _, _, r, rn, rv, failed, _ = parts.rest
+        _, _, r, rn, rv, failed, _ = parts[5]
         if failed:
             return Outcome("failed", failure="permanent", exact=r, volatile="!" + rv, digits="!" + rn)
         return Outcome("ok" if failed is False else "unknown", exact=r, volatile=rv, digits=rn)
@@ -219,9 +204,8 @@ class Texts:
         self._policy = policy
         self._signer = signer
         self._needs = needs
-        self._traits: dict[tuple[str, str | None], Traits] = {}
+        self._tools: dict[str, Tool] = {}
         self._masked: dict[tuple[str, bool | None], tuple[str, str, Failure | None]] = {}
-        self._shapes: dict[str, str] = {}
 
     def parts(self, row: dict[str, Any]) -> Parts:
         """The line, checked.
@@ -229,62 +213,37 @@ class Texts:
         Raises:
             BadLine: A key is missing or has a wrong type.
         """
-        session, i, tool, arguments, result, failed = self._REQUIRED(row)
+        try:
+            session, i, tool, arguments, result, failed = self._REQUIRED(row)
+        except KeyError as missing:
+            raise BadLine(f"key {missing} is missing") from None
         sha, context = row.get("result_sha256"), row.get("ctx")
         if not (
-            type(session) is type(tool) is str and type(i) is int and i >= 0 and (failed is None or type(failed) is bool)
-            and (type(arguments) is dict or arguments is None or type(arguments) is str)
+            type(session) is type(tool) is str and type(i) is int and i >= 0 and type(failed) in (bool, type(None))
+            and type(arguments) in (dict, str, type(None))
             and (sha is None or type(sha) is str) and (context is None or type(context) is dict)
         ):  # fmt: skip
             raise BadLine(_wrong(row, _TYPES_OF_TEXTS))
-        return Parts(session, i, tool, row.get("ts"), row.get("dur_s"), (arguments, result, failed, sha, context))
+        return session, i, tool, row.get("ts"), row.get("dur_s"), (arguments, result, failed, sha, context)
 
-    def traits(self, parts: Parts) -> Traits:
-        """What is known about the call's tool, and about its command if it runs one."""
-        arguments = parts.rest[0]
-        said = arguments if type(arguments) is dict else None
-        key = (parts.tool, command_text(said))
-        found = self._traits.get(key)
-        if found is None:
-            found = described(parts.tool, said, self._policy)
-            if type(arguments) is str:
-                found.reached = False  # arguments that could not be parsed never reached a tool
-            elif len(key[1] or "") <= REMEMBERED_TEXT:
-                _remember(self._traits, key, found)
-        return found
-
-    def call(self, parts: Parts, traits: Traits) -> ToolCall:
+    def call(self, parts: Parts) -> ToolCall:
         """The call."""
-        arguments = parts.rest[0]
-        if traits.ignore and type(arguments) is dict:
-            arguments = {name: value for name, value in arguments.items() if name not in traits.ignore}
-        text, whole = canonical(arguments)
-        world = _world(parts.rest[4]) if traits.shell else None
-        signature = self._signer.signature(parts.tool, text, world)
-        shape = ""
-        if "digits" in self._needs:
-            shape = self._shapes.get(signature, "")
-            if not shape:
-                shape = self._signer.signature(parts.tool, digits(text[:MASK_LIMIT]) + text[MASK_LIMIT:], world)
-                _remember(self._shapes, signature, shape)
-        return ToolCall(
-            parts.tool, signature, shape=shape, whole=whole, tool_class=traits.tool_class, risk=traits.risk,
-            neutral=traits.neutral, poll=traits.poll, patience=traits.patience, reached=traits.reached,
-        )  # fmt: skip
+        name = parts[2]
+        tool = self._tools.get(name) or self._tools.setdefault(name, Tool(name))
+        return tool.call(parts[5][0], self._policy, self._signer, world=_world(parts[5][4]))
 
     def outcome(self, parts: Parts) -> Outcome:
         """How it came out."""
-        _, result, failed, sha, _ = parts.rest
+        _, result, failed, sha, _ = parts[5]
         kind: OutcomeKind = "unknown" if failed is None else "failed" if failed else "ok"
-        seconds = parts.seconds
+        seconds = parts[4]
         ms = seconds * 1000 if type(seconds) in (int, float) else None
         if sha is None:
             exact, masked, numberless = fingerprints(
                 self._signer, result, failed=bool(failed), needs=self._needs, volatile=volatile, digits=digits
             )
-            return Outcome(
-                kind, failure=_failure(result) if failed else None, exact=exact, volatile=masked, digits=numberless, ms=ms
-            )
+            failure = _failure(result) if failed else None
+            return Outcome(kind, failure=failure, exact=exact, volatile=masked, digits=numberless, ms=ms)
         if type(result) is not str or len(result) > REMEMBERED_TEXT or (not result and sha != _EMPTY):
             masked, numberless, failure = self._mask(result, failed, sha)
         else:

@@ -52,9 +52,10 @@ class Batch:
         ready, self._waiting = _in_canonical_order(self._waiting), []
         return ready
 
-    def forget(self, number: int) -> None:
-        """Takes back a start whose body never ran."""
+    def forget(self, number: int) -> Sequence[Done]:
+        """Takes back the start of a call that was only paused; returns what it alone was waited for."""
         self._open.pop(number, None)
+        return () if self._open else self.before_start()
 
     def to_plain(self) -> list[Any]:
         """The batch as JSON values."""
@@ -65,10 +66,8 @@ class Batch:
         """The batch that ``to_plain`` described."""
         batch = cls()
         numbers, waiting = plain
-        batch._open = dict.fromkeys(numbers)  # noqa: SLF001
-        batch._waiting = [  # noqa: SLF001
-            (ToolCall.from_plain(call), Outcome.from_plain(outcome)) for call, outcome in waiting
-        ]
+        batch._open = dict.fromkeys(numbers)
+        batch._waiting = [(ToolCall.from_plain(call), Outcome.from_plain(outcome)) for call, outcome in waiting]
         return batch
 
 
@@ -78,8 +77,9 @@ def _in_canonical_order(waiting: list[Done]) -> list[Done]:
     failed = False
     for call, outcome in ready:
         answer = None if call.tool_class == "write" else outcome.volatile
-        levels = ((call.signature,), (call.signature, answer, outcome.kind),
-                  (call.signature, outcome.exact, outcome.kind, "exact"))  # fmt: skip
+        levels: list[tuple[str | None, ...]] = [(call.signature,), (call.signature, answer, outcome.kind)]
+        if outcome.exact != "":  # "" says that no rule asked, not that two answers are equal
+            levels.append((call.signature, outcome.exact, outcome.kind, "exact"))
         outcome.twin = max((level for level, key in enumerate(levels, SAME_CALL) if key in seen), default=0)
         seen.update(levels)
         if outcome.failed:

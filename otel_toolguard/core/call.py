@@ -112,7 +112,8 @@ class Outcome:
         digits: The same with every number masked; "" if no rule asks.
         error_type: Qualified name of the exception's class, "tool_error" for an error returned as a value, else None.
         ms: How long the body took, in milliseconds; None if unknown.
-        twin: Set by the chain: an equal call of the same batch has been judged already.
+        twin: Set by the chain: how much alike an earlier call of the same batch was (``batch.SAME_CALL`` …), 0 for
+            not at all.
         echo: Set by the chain: another failure of the same batch has been judged already.
     """
 
@@ -136,7 +137,7 @@ class Outcome:
         self.digits = digits
         self.error_type = error_type
         self.ms = ms
-        self.twin = False
+        self.twin = 0
         self.echo = False
 
     @property

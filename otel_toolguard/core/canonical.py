@@ -21,6 +21,7 @@ TEXT_LIMIT = 1 << 20  # characters of canonical text that are digested in full
 ENDS = 4096  # characters kept of each end of what is longer
 DEPTH_LIMIT = 64
 MASK_LIMIT = 16 * 1024  # characters of a result that are masked; what follows is compared to the letter
+_FLAT_ITEMS = 256  # a dict of more items is written by the general way, which watches its length
 _PLAIN_INT_BITS = 4096  # beyond it Python may refuse to write an int in decimal
 
 Mask = "Callable[[str], str]"
@@ -46,7 +47,7 @@ def canonical(value: Any, mask: Callable[[str], str] | None = None, *, mask_numb
         return Canonical(encode_basestring(value if mask is None else mask(value)), True)
     if value is None:
         return Canonical("null", True)
-    if kind is dict and mask is None:
+    if kind is dict and mask is None and not mask_numbers and len(value) <= _FLAT_ITEMS:
         text = _flat(value)
         if text is not None:
             return Canonical(text, True)
@@ -68,13 +69,16 @@ def _flat(value: dict[Any, Any]) -> str | None:
     room = MASK_LIMIT
     try:
         for key in sorted(value):
+            if type(key) is not str:
+                return None
             item = value[key]
+            room -= len(key)
             kind = type(item)
             if kind is str:
                 room -= len(item)
                 text = encode_basestring(item)
-            elif kind is int:
-                text = _integer(item)
+            elif kind is int and item.bit_length() <= _PLAIN_INT_BITS:
+                text = int.__repr__(item)
             elif item is None:
                 text = "null"
             elif kind is bool:
@@ -83,10 +87,10 @@ def _flat(value: dict[Any, Any]) -> str | None:
                 text = float.__repr__(item)
             else:
                 return None
-            if type(key) is not str or room < 0:
+            if room < 0:
                 return None
             parts.append(f"{encode_basestring(key)}:{text}")
-    except TypeError:  # keys of several types
+    except Exception:  # keys of several types, or hostile ones
         return None
     return "{" + ",".join(parts) + "}"
 
@@ -153,16 +157,16 @@ class _Writer:
             del self._path[id(value)]
 
     def _mapping(self, value: Mapping[Any, Any]) -> None:
-        self._pairs("{", {self._aside(key, mask=False): item for key, item in self._bounded(value.items())}, "}")
-
-    def _pairs(self, start: str, items: Mapping[str, Any], end: str) -> None:
-        self.part(start)
+        # Pairs, not a dict: two keys that differ may be written alike (NaN, strangers without a state).
+        pairs = [(self._aside(key, mask=False), item) for key, item in self._bounded(value.items())]
+        pairs.sort(key=_key_text)
+        self.part("{")
         comma = ""
-        for key in sorted(items):
+        for key, item in pairs:
             self.part(f"{comma}{key}:")
-            self.write(items[key])
+            self.write(item)
             comma = ","
-        self.part(end)
+        self.part("}")
 
     def _items(self, start: str, value: Any, end: str) -> None:
         self.part(start)
@@ -218,6 +222,10 @@ class _Writer:
             self.write(content)
             self.part(")")
         del self._path[id(value)]
+
+
+def _key_text(pair: tuple[str, Any]) -> str:
+    return pair[0]
 
 
 def _integer(value: int) -> str:

@@ -87,19 +87,21 @@ class Chain:
             circuit = run.circuits.get("signature:" + call.signature) or run.circuits.get("tool:" + call.tool)
             if circuit is not None:
                 return self._refuse(run, call, circuit, fresh=False)
-        if call.call_id is not None and call.call_id in run.paused:
-            run.paused.remove(call.call_id)  # resumed after an approval: counted when it was first asked for
-            return self._reserve(state, run, call, counted=False)
+        return self._judge_start(state, run, call)
+
+    def _judge_start(self, state: SessionState, run: RunState, call: ToolCall) -> Admission:
+        # A call resumed after an approval was counted when it was first asked for.
+        resumed = call.call_id is not None and call.call_id in run.paused
         warned: tuple[str, ...] = ()
         would: Trip | None = None
-        for plugin in self._admits:
+        for plugin in () if resumed else self._admits:
             finding = plugin.admit(self._mine(plugin, run), run, call)
             if finding is None:
                 continue
             if finding.share < 1:
                 warned += (finding.rule,)
             elif self.observe:
-                would = would or self._would(run, call, finding, before=True)
+                would = would or self._would(run, call, finding)
             else:
                 return self._refuse(run, call, self._open(run, call, finding), fresh=True)
         ready = run.batch.before_start()
@@ -108,7 +110,9 @@ class Chain:
             would = would or would_before
             if opened is not None:
                 return self._refuse(run, call, opened, fresh=True)
-        permit = self._reserve(state, run, call, counted=True)
+        if resumed:
+            run.paused = [call_id for call_id in run.paused if call_id != call.call_id]
+        permit = self._reserve(state, run, call, counted=not resumed)
         permit.warned, permit.would_trip = warned, would
         return permit
 
@@ -116,16 +120,16 @@ class Chain:
         run.number = number = run.number + 1
         run.batch.start(number)
         run.flight[number] = InFlight(call.tool, call.signature, call.tool_class, call.risk)
+        run.most_in_flight = max(run.most_in_flight, len(run.flight))
         run.refused_in_row = 0
-        signature_calls = run.signatures.get(call.signature, 0)
         if counted:
             state.calls += 1
-            signature_calls = _count(run.signatures, call.signature, SIGNATURES_KEPT)
             for counting in lineage(run) if run.above else (run,):
                 counting.calls += 1
+                _count(counting.signatures, call.signature, SIGNATURES_KEPT)
                 _count(counting.tools, call.tool, TOOLS_KEPT)
                 _count(counting.classes, call.tool_class, TOOLS_KEPT)
-        return Permit(number, signature_calls, run.calls, state.calls)
+        return Permit(number, run.signatures.get(call.signature, 0), run.calls, state.calls)
 
     def settle(
         self, state: SessionState, run_id: str, number: int, call: ToolCall, outcome: Outcome,
@@ -146,11 +150,12 @@ class Chain:
         if run is None or run.flight.pop(number, None) is None:
             return settled  # a late result, from before a reset: it opens and closes nothing
         if outcome.kind == "interrupted":
-            run.batch.forget(number)  # a pause, not a round: its resumption is the round
+            ready = run.batch.forget(number)  # a pause, not a round: its resumption is the round
             if call.call_id is not None:
                 run.paused = [*run.paused[1 - PAUSED_KEPT :], call.call_id]
-            return settled
-        circuit, settled.would_trip = self._judge(run, run.batch.end(number, call, outcome), settled)
+        else:
+            ready = run.batch.end(number, call, outcome)
+        circuit, settled.would_trip = self._judge(run, ready, settled)
         if circuit is not None:
             circuit.link = link() if link else None
             settled.trip = circuit.trip
@@ -161,7 +166,8 @@ class Chain:
         would: Trip | None = None
         for call, outcome in ready:
             for plugin in self._settles:
-                stopped = opened is not None or run.stop is not None
+                # What ends after a stop, wherever in the tree, opens no second circuit.
+                stopped = opened is not None or run.session.stop is not None or _stop_of(run) is not None
                 if stopped and not getattr(plugin, "observes", False):
                     continue
                 finding = plugin.settle(self._mine(plugin, run), run, call, outcome)
@@ -211,14 +217,16 @@ class Chain:
             run.circuits[f"{finding.scope}:{key}"] = circuit
         return circuit
 
-    def _would(self, run: RunState, call: ToolCall, finding: Finding, *, before: bool = False) -> Trip | None:
+    def _would(self, run: RunState, call: ToolCall, finding: Finding) -> Trip | None:
         if finding.rule in run.would:
             return None
         run.would.append(finding.rule)
         return self._trip(run, call, finding)
 
     def _trip(self, run: RunState, call: ToolCall | None, finding: Finding) -> Trip:
-        seed = f"{run.session.id}\0{run.id}\0{finding.rule}\0{run.calls}\0{run.refusals}\0{len(run.circuits)}"
+        resets = len(run.session.audit)  # a reset sets the other counts back
+        seed = (f"{run.session.id}\0{run.id}\0{finding.rule}\0{run.number}\0{run.refusals}\0{len(run.circuits)}"
+                f"\0{resets}")  # fmt: skip
         return Trip(
             # Drawn from what is unique anyway: the core has no source of chance.
             id=hashlib.blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
@@ -290,12 +298,12 @@ class Chain:
                 holders = [state.rules] if getattr(plugin, "lasting", False) else [r.rules for r in state.runs.values()]
                 whole |= plugin.report([rules[plugin.name] for rules in holders if plugin.name in rules])
         circuits = [circuit for run in state.runs.values() for circuit in circuits_of(run)]
-        if state.stop is not None and state.stop not in circuits:
-            circuits.append(state.stop)
+        circuits += [state.stop] if state.stop is not None else []
+        trips = {circuit.trip.id: circuit.trip for circuit in circuits}  # a stop is latched in each run of its tree
         return whole | {
             "refused": sum(run.refusals for run in state.runs.values()),
             "in_flight": state.in_flight,
-            "trips": [circuit.trip.to_dict() for circuit in circuits],
+            "trips": [trip.to_dict() for trip in trips.values()],
         }
 
     def _mine(self, plugin: Any, run: RunState) -> Any:

@@ -107,13 +107,14 @@ class Trip:
 
     def to_tool_message(self) -> str:
         """What the model is told instead of a result: JSON of at most 600 characters, without argument values."""
+        why = _utf8(self.why)
         body = {
             "error": "circuit_open",
             "executed": False,
             "tool": _short(self.tool, 80),
-            "rule": self.rule,
+            "rule": _short(self.rule, 40),
             "scope": self.scope,
-            "why": self.why,
+            "why": why,
             "retryable": self.retryable,
             "retry_after_s": self.retry_after_s,
             "instead": _INSTEAD["stop" if self.stops else "refuse"],
@@ -121,10 +122,10 @@ class Trip:
         text = json.dumps(body, ensure_ascii=False)
         if len(text) > MESSAGE_LIMIT:
             # Cut the sentence, not the JSON: it stays parsable. Escapes may lengthen what is left, hence the loop.
-            keep = len(self.why)
+            keep = len(why)
             while len(text) > MESSAGE_LIMIT and keep > 0:
                 keep = max(0, keep - max(1, len(text) - MESSAGE_LIMIT))
-                text = json.dumps(body | {"why": self.why[:keep].rstrip() + "…"}, ensure_ascii=False)
+                text = json.dumps(body | {"why": why[:keep].rstrip() + "…"}, ensure_ascii=False)
         return text
 
 
@@ -135,7 +136,18 @@ _INSTEAD = {
 
 
 def _short(text: str | None, limit: int) -> str | None:
-    return text if text is None or len(text) <= limit else text[: limit - 1] + "…"
+    """At most ``limit`` characters, even once JSON has escaped them."""
+    if text is None:
+        return None
+    text = _utf8(text[:limit]) + "…" * (len(text) > limit)
+    while len(json.dumps(text, ensure_ascii=False)) > limit + 2:
+        text = text.removesuffix("…")[:-1] + "…"
+    return text
+
+
+def _utf8(text: str) -> str:
+    """The text without lone surrogates, which no transport would take."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class Finding:

@@ -22,7 +22,7 @@ class RunState:
         calls: Admissions of this run and of the runs nested in it.
         number: The number given to the run's newest admission.
         refusals: Calls refused; ``refused_in_row`` since the last admission.
-        flight: Calls whose bodies run, by number.
+        flight: Calls whose bodies run, by number; ``most_in_flight`` is how many there were at once.
         paused: Ids of calls that were interrupted for an approval and will be asked for again.
         stop: The latch: set once, every later call is refused.
         circuits: Open circuits of scope signature and tool.
@@ -31,8 +31,9 @@ class RunState:
     """
 
     __slots__ = (
-        "above", "batch", "calls", "circuits", "classes", "ended", "flight", "id", "number", "paused", "refusal_batch", "refusals",
-        "refused_in_row", "rules", "session", "signatures", "stop", "tools", "would",
+        "above", "batch", "calls", "circuits", "classes", "ended", "flight", "id", "most_in_flight", "number",
+        "paused", "refusal_batch", "refusals", "refused_in_row", "rules", "session", "signatures", "stop", "tools",
+        "would",
     )  # fmt: skip
 
     def __init__(self, run_id: str, session: SessionState, above: RunState | None = None) -> None:
@@ -49,6 +50,7 @@ class RunState:
         self.tools: dict[str, int] = {}
         self.classes: dict[str, int] = {}
         self.flight: dict[int, InFlight] = {}
+        self.most_in_flight = 0
         self.paused: list[str] = []
         self.stop: Circuit | None = None
         self.circuits: dict[str, Circuit] = {}
@@ -68,20 +70,25 @@ class RunState:
         }
 
     @classmethod
-    def from_plain(cls, run_id: str, plain: dict[str, Any], session: SessionState) -> RunState:
-        """The run that ``to_plain`` described; the run above it must be in the session already."""
+    def from_plain(
+        cls, run_id: str, plain: dict[str, Any], session: SessionState, known: dict[str, Circuit]
+    ) -> RunState:
+        """The run that ``to_plain`` described; the run above it must be in the session already.
+
+        ``known`` collects circuits by trip, for runs of one tree share their stop and its count of refusals.
+        """
         run = cls(run_id, session, session.runs[plain["above"]] if plain["above"] is not None else None)
         run.batch = Batch.from_plain(plain["batch"])
         run.flight = {number: InFlight(*rest) for number, *rest in plain["flight"]}
-        run.stop = Circuit.from_plain(plain["stop"]) if plain["stop"] else None
+        run.stop = _circuit(plain["stop"], known)
         run.circuits = {key: Circuit.from_plain(circuit) for key, circuit in plain["circuits"].items()}
         for name in _PLAIN_RUN:
             setattr(run, name, plain[name])
         return run
 
 
-_PLAIN_RUN = ("calls", "classes", "ended", "number", "paused", "refusal_batch", "refusals", "refused_in_row", "rules",
-              "signatures", "tools", "would")  # fmt: skip
+_PLAIN_RUN = ("calls", "classes", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals",
+              "refused_in_row", "rules", "signatures", "tools", "would")  # fmt: skip
 
 
 class SessionState:
@@ -157,7 +164,15 @@ class SessionState:
         session = cls(plain["id"], key_id=plain["key_id"], form=plain["form"])
         for name in ("calls", "last_run", "rules", "audit"):
             setattr(session, name, plain[name])
-        session.stop = Circuit.from_plain(plain["stop"]) if plain["stop"] else None
+        known: dict[str, Circuit] = {}
+        session.stop = _circuit(plain["stop"], known)
         for run_id, run in plain["runs"]:
-            session.runs[run_id] = RunState.from_plain(run_id, run, session)
+            session.runs[run_id] = RunState.from_plain(run_id, run, session, known)
         return session
+
+
+def _circuit(plain: list[Any] | None, known: dict[str, Circuit]) -> Circuit | None:
+    if not plain:
+        return None
+    circuit = Circuit.from_plain(plain)
+    return known.setdefault(circuit.trip.id, circuit)

@@ -26,7 +26,7 @@ def typed_form(value: Any) -> tuple[str, Any, bool]:
     if hasattr(kind, "__dataclass_fields__"):
         return name, {field: getattr(value, field, None) for field in kind.__dataclass_fields__}, True
     if hasattr(kind, "model_fields") and hasattr(value, "__pydantic_fields_set__"):
-        return name, dict(vars(value)), True
+        return name, {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}, True
     return name, _state(value), _shows_its_state(kind)
 
 
@@ -43,11 +43,18 @@ def _state(value: Any) -> Any:
     """Instance attributes, the only state of a stranger that is stable; None if it has none to show."""
     state = dict(getattr(value, "__dict__", None) or {})
     for base in type(value).__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__") and hasattr(value, slot):
-                state[slot] = getattr(value, slot)
+        for slot, descriptor in base.__dict__.items():  # not __slots__: it holds private names unmangled
+            if type(descriptor).__name__ == "member_descriptor":
+                try:
+                    state[f"{base.__qualname__}.{slot}"] = descriptor.__get__(value)
+                except AttributeError:  # an empty slot
+                    continue
     return state or None
+
+
+def _error(value: Any) -> list[Any]:
+    """The file name of an OSError is not among its arguments, and other errors carry attributes."""
+    return [*value.args, getattr(value, "filename", None), dict(vars(value)) or None]
 
 
 def _text(value: Any) -> str:
@@ -55,22 +62,23 @@ def _text(value: Any) -> str:
 
 
 def _array(value: Any) -> list[Any]:
-    return [str(value.dtype), list(value.shape), value.tobytes().hex()]
+    # The bytes of an array of objects are addresses.
+    return [str(value.dtype), list(value.shape), value.tolist() if value.dtype.hasobject else value.tobytes().hex()]
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {
     "builtins.bytes": lambda v: bytes(v).hex(),
     "builtins.bytearray": lambda v: bytes(v).hex(),
     "builtins.memoryview": lambda v: bytes(v).hex(),
-    "builtins.BaseException": lambda v: list(v.args),
-    "builtins.complex": lambda v: complex.__repr__(v),
+    "builtins.BaseException": _error,
+    "builtins.complex": complex.__repr__,
     "builtins.range": lambda v: [v.start, v.stop, v.step],
     "builtins.slice": lambda v: [v.start, v.stop, v.step],
     "builtins.ellipsis": lambda _: None,
-    "builtins.set": lambda v: frozenset(v),
+    "builtins.set": frozenset,
     "builtins.frozenset": lambda v: frozenset(iter(v)),
     "enum.Enum": lambda v: v.name if v.name is not None else v.value,
-    "builtins.str": lambda v: str.__str__(v),
+    "builtins.str": str.__str__,
     "builtins.int": lambda v: int.__add__(v, 0),
     "builtins.float": lambda v: float.__add__(v, 0.0),
     "pathlib.PurePath": _text,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 import warnings
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -20,7 +21,7 @@ from otel_toolguard.settings.reach import hardly_reachable, unreachable
 from otel_toolguard.settings.tools import POLLER_PATIENCE, ToolSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["PLUGINS", "POLLER_PATIENCE", "PROFILES", "Policy", "ToolSettings"]
 
@@ -80,7 +81,7 @@ class Policy:
             SettingsError: The file cannot be read or says something that cannot be honoured; names file and line.
         """
         policy = cls.__new__(cls)
-        policy._set({}, os.fspath(path))
+        policy._set({}, os.fspath(path))  # noqa: SLF001
         return policy
 
     @classmethod
@@ -90,34 +91,30 @@ class Policy:
 
     def _set(self, code: dict[str, Any], path: str | None) -> None:
         text, file = _read(path) if path else ("", {})
-        where = _Place(path, text) if path else _Place()
+        sources = ((code, _Place()), (_environment(), _Place(variables=True)), (file, _Place(path, text)))
+
+        def find(name: str, default: Any) -> tuple[Any, _Place]:
+            return next(((source[name], place) for source, place in sources if name in source), (default, _Place()))
+
         # A profile that was named decides over a chain that a farther source spelled out, and the reverse.
-        named = [source for source in (code, _environment(), file) if source]
-        chain_source = next((s for s in named if "profile" in s or "tool_plugins" in s), {})
-        in_file = where if chain_source is file and path else _Place()
-        values: dict[str, Any] = {}
-        for source in reversed(named):
-            values |= source
-        self.profile_name: str | None = None
-        if "tool_plugins" in chain_source:
-            plugins = chain_source["tool_plugins"]
-        else:
-            self.profile_name = str(chain_source.get("profile", DEFAULT_PROFILE))
-            plugins = _choice(self.profile_name, PROFILES, "profile", in_file.top("profile"))
-        self.mode: Mode = _one_of(values.get("mode", "enforce"), MODES, "mode", where.top("mode"))
-        self.latch = _one_of(values.get("latch", "run"), LATCHES, "latch", where.top("latch"))
-        self.strict = _truth(values.get("strict", False), "strict", where.top("strict"))
-        self.capture_arguments = _truth(
-            values.get("capture_arguments", False), "capture_arguments", where.top("capture_arguments")
-        )
-        self.signature_key = _key(values.get("signature_key"))
-        self.tools = _tools(values.get("tools", {}), _Place() if "tools" in code else where)
-        self.plugins = _plugins(plugins, in_file)
-        for sentence in unreachable(self.plugins):
-            raise SettingsError(f"{in_file.name}{sentence}")
+        chain, place = next((s for s in sources if "profile" in s[0] or "tool_plugins" in s[0]), ({}, _Place()))
+        named = chain.get("profile", DEFAULT_PROFILE)
+        plugins = _choice(named, PROFILES, "profile", place.top("profile"))
+        self.profile_name: str | None = None if "tool_plugins" in chain else named
+        self.mode: Mode = _one_of(*find("mode", "enforce"), MODES, "mode")
+        self.latch = _one_of(*find("latch", "run"), LATCHES, "latch")
+        self.strict = _truth(*find("strict", False), "strict")
+        self.capture_arguments = _truth(*find("capture_arguments", False), "capture_arguments")
+        self.signature_key = _key(*find("signature_key", None))
+        self.tools = _tools(*find("tools", {}))
+        self.plugins = _plugins(chain.get("tool_plugins", plugins), place)
+        indices = {name: index for index, (name, _) in enumerate(self.plugins)}
+        for name, parameter, sentence in unreachable(self.plugins):
+            raise SettingsError(f"{place.plugin(indices[name], name, parameter)}{sentence}")
         if self.profile_name is None:
-            for sentence in hardly_reachable(self.plugins):
-                warnings.warn(f"{in_file.name}{sentence}", SettingsWarning, stacklevel=4)
+            for name, parameter, sentence in hardly_reachable(self.plugins):
+                at = place.plugin(indices[name], name, parameter)
+                warnings.warn(f"{at}{sentence}", SettingsWarning, stacklevel=3)
         self.chain = Chain(
             (settings.build() for _, settings in self.plugins),
             observe=self.mode == "observe", lasting_stop=self.latch == "session",
@@ -147,12 +144,14 @@ class Policy:
 class _Place:
     """Names the place of a setting for an error."""
 
-    def __init__(self, path: str | None = None, text: str = "") -> None:
+    def __init__(self, path: str | None = None, text: str = "", *, variables: bool = False) -> None:
         self.path = path
         self.text = text
-        self.name = f"{path}: " if path else ""
+        self.variables = variables
 
     def top(self, key: str) -> str:
+        if self.variables:
+            return f"TOOLGUARD_{key.upper()}: "
         return f"{self.path}:{line_of(self.text, key=key)}: " if self.path else ""
 
     def plugin(self, index: int, name: str, key: str | None = None) -> str:
@@ -195,10 +194,12 @@ def _environment() -> dict[str, Any]:
 
 def _plugins(plugins: Any, place: _Place) -> tuple[tuple[str, PluginSettings], ...]:
     if not isinstance(plugins, (list, tuple)):
-        raise SettingsError(f"{place.name}plugins must be a list of tables, not {type(plugins).__name__}")
+        raise SettingsError(
+            f"{place.top('tool_plugins')}tool_plugins must be a list of tables, not {type(plugins).__name__}"
+        )
     chain: list[tuple[str, PluginSettings]] = []
     for index, given in enumerate(plugins):
-        if not isinstance(given, dict) or not isinstance(given.get("plugin"), str):
+        if not isinstance(given, Mapping) or not isinstance(given.get("plugin"), str):
             raise SettingsError(f'{place.plugin(index, "?")}each plugin is a table with a key "plugin"')
         parameters = dict(given)
         name = parameters.pop("plugin")
@@ -219,6 +220,8 @@ def _plugins(plugins: Any, place: _Place) -> tuple[tuple[str, PluginSettings], .
 
 def _tools(tools: Any, place: _Place) -> dict[str, ToolSettings]:
     checked: dict[str, ToolSettings] = {}
+    if not isinstance(tools, Mapping) or not all(isinstance(glob, str) for glob in tools):
+        raise SettingsError(f"{place.top('tools')}tools must be a table of tables by the glob of a tool's name")
     for glob, settings in tools.items():
         try:
             checked[glob] = settings if isinstance(settings, ToolSettings) else ToolSettings.model_validate(settings)
@@ -244,22 +247,22 @@ def _choice(name: Any, choices: Mapping[str, Any], what: str, place: str) -> Any
     return choices[name]
 
 
-def _one_of(value: Any, choices: Sequence[str], what: str, place: str) -> Any:
-    return _choice(value, {choice: choice for choice in choices}, what, place)
+def _one_of(value: Any, place: _Place, choices: Sequence[str], what: str) -> Any:
+    return _choice(value, {choice: choice for choice in choices}, what, place.top(what))
 
 
-def _truth(value: Any, what: str, place: str) -> bool:
+def _truth(value: Any, place: _Place, what: str) -> bool:
     words = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
     truth = value if isinstance(value, bool) else words.get(str(value).lower())
     if truth is None:
-        raise SettingsError(f"{place}{what} = {value!r}; valid are true and false")
+        raise SettingsError(f"{place.top(what)}{what} = {value!r}; valid are true and false")
     return truth
 
 
-def _key(value: Any) -> bytes | None:
+def _key(value: Any, place: _Place) -> bytes | None:
     if value is None:
         return None
     key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
-        raise SettingsError("signature_key must be 1 to 64 bytes")
+        raise SettingsError(f"{place.top('signature_key')}signature_key must be 1 to 64 bytes")
     return cast("bytes", key)

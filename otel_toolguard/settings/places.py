@@ -10,9 +10,12 @@ def line_of(text: str, *, plugin: int | None = None, tool: str | None = None, ke
 
     Falls back to the table's own line, then to 1.
     """
-    table, seen, found = (plugin is None and tool is None), -1, 1
+    top = plugin is None and tool is None
+    table, seen, found = top, -1, 1
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.strip()
+        if top and key is not None and re.match(rf"\[\[?\s*['\"]?{re.escape(key)}['\"]?\s*[\].]", bare):
+            return number
         if bare.startswith("["):
             if table and found > 1:
                 return found
@@ -24,6 +27,8 @@ def line_of(text: str, *, plugin: int | None = None, tool: str | None = None, ke
                 table = True
             if table:
                 found = number
+        elif plugin is not None and re.match(r"tool_plugins\s*=", bare):
+            found = number  # the tables written in line
         elif table and key is not None and re.match(rf"['\"]?{re.escape(key)}['\"]?\s*(=|\.)", bare):
             return number
     return found

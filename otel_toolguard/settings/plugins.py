@@ -51,7 +51,9 @@ class RepeatGuardSettings(PluginSettings):
     @classmethod
     def _periods(cls, limits: Any) -> Any:
         """TOML has no integer keys."""
-        return {int(key) if isinstance(key, str) and key.isdigit() else key: value for key, value in limits.items()}
+        if not isinstance(limits, dict):
+            return limits
+        return {int(key) if isinstance(key, str) and key.isdecimal() else key: value for key, value in limits.items()}
 
     @model_validator(mode="after")
     def _known_periods(self) -> RepeatGuardSettings:
@@ -65,7 +67,7 @@ class StagnationSettings(PluginSettings):
     """Points; a float, because a failure may count a half or a third."""
 
     rule = Stagnation
-    limit: Annotated[float, Field(ge=1)]
+    limit: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class SameAnswerSettings(PluginSettings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from otel_toolguard.settings.plugins import (
@@ -19,42 +20,67 @@ if TYPE_CHECKING:
 Chain = "Sequence[tuple[str, PluginSettings]]"
 
 
-def unreachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[str]:
-    """One sentence for each limit that another rule undercuts on every sequence of calls."""
-    for ceiling in (s for _, s in chain if isinstance(s, CallCeilingSettings)):
-        if ceiling.run is not None and ceiling.session is not None and ceiling.session < ceiling.run:
-            yield (f"call_ceiling run = {ceiling.run} can never be reached: session = {ceiling.session} stops first; "
-                   "raise session or lower run")  # fmt: skip
+def unreachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[tuple[str, str, str]]:
+    """(plugin, parameter, sentence) for each limit that another rule undercuts on every sequence of calls."""
+    for name, ceiling in ((n, s) for n, s in chain if isinstance(s, CallCeilingSettings)):
         most = min((n for n in (ceiling.run, ceiling.session) if n is not None), default=None)
-        name = "run" if most == ceiling.run else "session"
+        which = "run" if most == ceiling.run else "session"
+        for parameter, what, limit in _narrower(ceiling) if most is not None else ():
+            # What stops the run is asked first, so that the narrower one must be smaller.
+            if most is not None and limit >= most and parameter != which:
+                said = f"{which} = {most} stops first; raise {which} or lower {parameter}"
+                yield name, parameter, f"call_ceiling {what} = {limit} can never be reached: {said}"
         for rule, settings in chain:
             needed = _fewest_calls(settings)
             if needed is None:
                 continue
             if most is not None and needed > most:
-                yield (f"{rule} limit = {_limit(settings):g} can never be reached: it needs {needed} calls and "
-                       f"call_ceiling {name} = {most} stops before; raise the ceiling or lower the limit")  # fmt: skip
+                said = f"it needs {needed} calls and call_ceiling {which} = {most} stops before"
+                what = f"{rule} limit = {_limit(settings):g} can never be reached"
+                yield rule, "limit", f"{what}: {said}; raise the ceiling or lower the limit"
             elif isinstance(settings, RepeatGuardSettings) and ceiling.signature is not None and (
-                needed > ceiling.signature
+                _fewest_laps(settings) > ceiling.signature
             ):  # fmt: skip
-                yield (f"repeat_guard limit = {settings.limit} can never be reached: call_ceiling signature = "
-                       f"{ceiling.signature} refuses the call before; raise one or lower the other")  # fmt: skip
+                said = f"call_ceiling signature = {ceiling.signature} refuses the call before"
+                what = f"{rule} limit = {settings.limit} can never be reached"
+                yield rule, "limit", f"{what}: {said}; raise one or lower the other"
 
 
-def hardly_reachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[str]:
-    """One sentence for each repeat limit whose longest cycles do not fit under a ceiling."""
+def _narrower(ceiling: CallCeilingSettings) -> Iterator[tuple[str, str, int]]:
+    """(parameter, how it is written, limit) of what the ceiling of the run may undercut."""
+    for parameter in ("run", "signature"):
+        limit = getattr(ceiling, parameter)
+        if limit is not None:
+            yield parameter, parameter, limit
+    for parameter in ("tools", "classes"):
+        for name, limit in getattr(ceiling, parameter).items():
+            yield parameter, f'{parameter} "{name}"', limit
+
+
+def hardly_reachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[tuple[str, str, str]]:
+    """(plugin, parameter, sentence) for each repeat limit whose longest cycles do not fit under a ceiling."""
     for ceiling in (s for _, s in chain if isinstance(s, CallCeilingSettings)):
         most = min((n for n in (ceiling.run, ceiling.session) if n is not None), default=None)
-        for _, settings in chain:
+        for rule, settings in chain:
             if most is not None and isinstance(settings, RepeatGuardSettings):
                 longest = settings.max_period * settings.limit
                 if _needed(settings) <= most < longest:
-                    yield (f"repeat_guard limit = {settings.limit} is reached by cycles of {settings.max_period} calls "
-                           f"only after {longest} calls, and call_ceiling stops after {most}")  # fmt: skip
+                    what = f"{rule} limit = {settings.limit} is reached by cycles of {settings.max_period} calls only"
+                    yield rule, "limit", f"{what} after {longest} calls, and call_ceiling stops after {most}"
 
 
 def _needed(settings: RepeatGuardSettings) -> int:
-    return min(period * settings.limits.get(period, settings.limit) for period in range(1, settings.max_period + 1))
+    return min(period * laps for period, laps in _laps(settings))
+
+
+def _fewest_laps(settings: RepeatGuardSettings) -> int:
+    return min(laps for _, laps in _laps(settings))
+
+
+def _laps(settings: RepeatGuardSettings) -> Iterator[tuple[int, int]]:
+    for period in range(1, settings.max_period + 1):
+        laps = settings.limits.get(period, settings.limit)
+        yield period, min(laps, settings.failed_limit or laps)
 
 
 def _fewest_calls(settings: PluginSettings) -> int | None:
@@ -64,11 +90,9 @@ def _fewest_calls(settings: PluginSettings) -> int | None:
     if isinstance(settings, (SameAnswerSettings, FailureStreakSettings)):
         return settings.limit
     if isinstance(settings, StagnationSettings):
-        score, calls = 0.0, 1
-        while score < settings.limit:  # one successful call over and over: 0, 1, 2, 3, 3, …
-            score += min(calls, 3)
-            calls += 1
-        return calls
+        # One failing call over and over scores 0.5, 1.5, 3.5, and 3 more with each call from then on.
+        first = next((calls for calls, score in ((1, 0.5), (2, 1.5), (3, 3.5)) if settings.limit <= score), None)
+        return first or 3 + math.ceil((settings.limit - 3.5) / 3)
     return None
 
 

@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 import weakref
-from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from otel_toolguard.core.state import SessionState
@@ -22,7 +21,9 @@ class _Entry:
     __slots__ = ("gone", "lock", "state", "used")
 
     def __init__(self, session_id: str, now: float) -> None:
-        self.lock = threading.Lock()
+        # Re-entrant: a signal handler that stops the session, or a guarded generator that the garbage collector closes,
+        # may run in the middle of a step of the same thread.
+        self.lock = threading.RLock()
         self.state = SessionState(session_id)
         self.used = now
         self.gone = False
@@ -46,7 +47,7 @@ class MemoryStore:
         self._most = max_sessions
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         _stores.add(self)
 
     def transact(self, session_id: str, step: Callable[[SessionState], T]) -> T:
@@ -82,26 +83,32 @@ class MemoryStore:
     def _forget(self, now: float) -> None:
         """Makes room for a tenth more, so that the search is not repeated for every new session."""
         room = max(1, self._most // 10)
-        by_age = sorted(self._entries.items(), key=lambda item: (_needed(item[1].state), item[1].used))
-        for n, (session_id, entry) in enumerate(by_age):
-            if n >= room and (now - entry.used < self._ttl or _needed(entry.state)):
+        ranked = sorted(
+            (now - entry.used <= self._ttl, _needed(entry.state), entry.used, session_id)
+            for session_id, entry in self._entries.items()
+        )
+        forgotten = 0
+        for alive, needed, _, session_id in ranked:
+            if alive and forgotten >= (1 if needed else room):
                 break
+            entry = self._entries[session_id]
             if not entry.lock.acquire(blocking=False):
                 continue
             entry.gone = True
             del self._entries[session_id]
             entry.lock.release()
+            forgotten += 1
 
     def _after_fork(self) -> None:
         """A lock that another thread held at the fork would stay locked in the child for ever."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         for entry in list(self._entries.values()):
-            entry.lock = threading.Lock()
+            entry.lock = threading.RLock()
 
 
 def _needed(state: SessionState) -> bool:
     runs = list(state.runs.values())
-    return state.stop is not None or any(run.flight or run.stop is not None for run in runs)
+    return state.stop is not None or any(run.flight or run.circuits or run.stop is not None for run in runs)
 
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
@@ -116,7 +123,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-@cache
+# Made on import, which happens once: two threads that first ask at the same moment must not get two.
+_shared = MemoryStore()
+
+
 def shared_memory_store() -> MemoryStore:
     """The store that sessions of this process use unless they name another."""
-    return MemoryStore()
+    return _shared

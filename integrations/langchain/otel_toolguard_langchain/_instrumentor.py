@@ -24,15 +24,20 @@ class ToolGuardLangChainInstrumentor(ToolGuardInstrumentor):
         """Replaces every binding of ``create_agent``."""
         # Here, not at the top: the entry point must load where LangChain is absent.
         from langchain.agents import create_agent  # noqa: PLC0415
+        from langchain.agents.middleware import AgentMiddleware  # noqa: PLC0415
 
         from otel_toolguard_langchain._middleware import ToolGuardMiddleware  # noqa: PLC0415
 
+        def wraps_tools(one: Any) -> bool:
+            hooks = ("wrap_tool_call", "awrap_tool_call")
+            return any(getattr(type(one), hook) is not getattr(AgentMiddleware, hook) for hook in hooks)
+
         @functools.wraps(create_agent)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            middleware = list(kwargs.get("middleware") or ())
-            if not any(isinstance(one, ToolGuardMiddleware) for one in middleware):
-                # Last is innermost: every real execution is seen, a retry middleware's included.
-                kwargs["middleware"] = [*middleware, ToolGuardMiddleware(telemetry=telemetry)]
-            return create_agent(*args, **kwargs)
+            given = list(kwargs.get("middleware") or ())
+            if not any(isinstance(one, ToolGuardMiddleware) for one in given):
+                at = max((place for place, one in enumerate(given, 1) if wraps_tools(one)), default=0)
+                given.insert(at, ToolGuardMiddleware(telemetry=telemetry))
+            return create_agent(*args, **{**kwargs, "middleware": given})
 
         patches.replace(create_agent, guarded)

@@ -20,9 +20,10 @@ class CallCeiling:
     Args:
         run: Calls in one run, those of runs nested in it included; None for no ceiling. Ends the run.
         session: Calls over all runs of the session; None for no ceiling. Ends the run, and each later one at once.
-        tools: Calls of a single tool in one run, by glob on its name (the first match counts). Refuses that tool.
-        classes: Calls of one class in one run. Refuses the tool that asked.
-        signature: Calls of one signature in one run; None for no ceiling. Refuses that signature.
+        tools: Calls of a single tool in one run and those nested in it, by glob on its name (the first match counts).
+            Refuses that tool.
+        classes: Calls of one class, likewise. Refuses the tool that asked.
+        signature: Calls of one signature, likewise; None for no ceiling. Refuses that signature.
     """
 
     name = "call_ceiling"
@@ -50,7 +51,7 @@ class CallCeiling:
         if self.session is not None:
             used = run.session.calls
             if 2 * used >= self.session:
-                top = self._finding("session", "session", used, self.session, f"session = {used + 1}")
+                top = self._finding("session", "the session", used, self.session, f"session = {used + 1}")
                 if top.share >= 1:
                     return top
         if self.run is not None:
@@ -58,12 +59,17 @@ class CallCeiling:
             while counting is not None:
                 used = counting.calls
                 if 2 * used >= self.run:
-                    found = self._finding("run", "run", used, self.run, f"run = {used + 1}")
+                    found = self._finding("run", "the run", used, self.run, f"run = {used + 1}")
                     if found.share >= 1:
                         return found
                     top = found if top is None or found.share > top.share else top
                 counting = counting.above
-        return (self._narrower(run, call) or top) if self._narrow else top
+        counting = run if self._narrow else None
+        while counting is not None:
+            if found := self._narrower(counting, call):
+                return found
+            counting = counting.above
+        return top
 
     def _narrower(self, run: RunState, call: ToolCall) -> Finding | None:
         """Ceilings that refuse single calls and let the run go on."""
@@ -87,7 +93,7 @@ class CallCeiling:
             return Finding(self.name, used / limit)
         return Finding(
             self.name, used / limit if limit else 1.0, scope=scope, limit=limit, observed=used, loop_type="over_use",
-            why=f"The ceiling of {limit} calls for {what if scope != 'run' else 'the run'} is used up"
+            why=f"The ceiling of {limit} calls for {what} is used up"
             f"{' in this run' if scope in ('signature', 'tool') else ''}; "
             f"call_ceiling {setting} would have allowed one more.",
         )  # fmt: skip

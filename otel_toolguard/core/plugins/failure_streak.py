@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_toolguard.core.decision import Finding
 
@@ -52,5 +52,5 @@ class FailureStreak:
         return Finding(
             self.name, share, limit=self.limit, observed=round(streak, 2), loop_type="error_storm",
             why=f"{call.tool if not self.across_tools else 'Tools'} failed {streak:g} times in a row, with whatever "
-            f"arguments; failure_streak limit = {int(streak) + 1} would have allowed it.",
+            f"arguments; failure_streak limit = {int(streak + 0.01) + 1} would have allowed it.",
         )  # fmt: skip

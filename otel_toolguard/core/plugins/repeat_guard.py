@@ -24,7 +24,7 @@ _TWIN = {"call": SAME_CALL, "volatile": SAME_ANSWER, "exact": SAME_RESULT}
 class RepeatGuard:
     """Counts laps: with keys k1, k2, … the last n calls are periodic in p while each key equals the one p before it.
 
-    ``same[p]`` counts those equalities in a row. p × L periodic keys hold exactly p × (L - 1) of them, so the rule
+    ``same[p]`` counts those equalities in a row. p * L periodic keys hold exactly p * (L - 1) of them, so the rule
     costs O(max_period) a call whatever the limit.
 
     Args:
@@ -52,7 +52,8 @@ class RepeatGuard:
         self.compare: Compare = compare
         self.failed_limit = failed_limit
         self.needs = () if compare == "call" else (compare,)
-        self._limits = [(limits or {}).get(p, limit) for p in range(1, max_period + 1)]
+        self._own = dict(limits or {})
+        self._limits = [self._own.get(p, limit) for p in range(1, max_period + 1)]
         self._twin = _TWIN[compare]
 
     def start(self) -> dict[str, Any]:
@@ -103,16 +104,26 @@ class RepeatGuard:
 
     def _limit(self, members: list[list[Any]], period: int) -> int:
         limit = self._limits[period - 1]
-        if self.failed_limit is not None and all(failed for _, _, failed, _ in members):
+        if self.failed_limit is not None and _all_failed(members):
             limit = self.failed_limit
+        return limit * self._patience(members)
+
+    def _patience(self, members: list[list[Any]]) -> int:
         if self.compare == "exact":
-            return limit
+            return 1
         # One member that is no poller arms the cycle; waiting between two looks at a job does not.
-        return limit * min((patience for _, patience, _, _ in members if patience is not None), default=1)
+        return min((patience for _, patience, _, _ in members if patience is not None), default=1)
+
+    def _setting(self, members: list[list[Any]], period: int, limit: int) -> str:
+        """The smallest change of settings that one lap more would have needed."""
+        more = limit // self._patience(members) + 1
+        if self.failed_limit is not None and _all_failed(members):
+            return f"failed_limit = {more}"
+        return f"limits = {{{period} = {more}}}" if period in self._own else f"limit = {more}"
 
     def _trip(self, newest_first: list[list[Any]], period: int, laps: int, limit: int) -> Finding:
         members = tuple(Member(*member) for _, _, _, member in reversed(newest_first) if member)
-        failed = all(failed for _, _, failed, _ in newest_first)
+        failed = _all_failed(newest_first)
         names = ", ".join(dict.fromkeys(member.tool for member in members))
         what = f"the same call of {names}" if period == 1 else f"the same {period} calls ({names})"
         same = {"volatile": "the same results", "exact": "exactly the same results", "call": "the same arguments"}
@@ -125,7 +136,7 @@ class RepeatGuard:
             period=period,
             members=members,
             why=f"{what[0].upper()}{what[1:]} came round {laps} times in a row with {same[self.compare]}; "
-            f"repeat_guard limit = {limit + 1} would have allowed it.",
+            f"repeat_guard {self._setting(newest_first, period, limit)} would have allowed it.",
         )
 
     def _key(self, call: ToolCall, outcome: Outcome) -> str | None:
@@ -133,13 +144,14 @@ class RepeatGuard:
             return None
         if self.compare == "call":
             return call.signature
-        if self.compare == "exact":
-            answer = outcome.exact
-        else:
-            answer = "" if call.tool_class == "write" else outcome.volatile
+        answer = outcome.exact if self.compare == "exact" else "" if call.tool_class == "write" else outcome.volatile
         return None if answer is None else f"{call.signature}|{answer}|{outcome.kind}"
 
     def report(self, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The most laps that any cycle made."""
         period, laps = max((mine["peak"] for mine in states), key=lambda peak: peak[1], default=(0, 0))
         return {"longest_repeat": {"period": period, "laps": laps}}
+
+
+def _all_failed(members: list[list[Any]]) -> bool:
+    return all(failed for _, _, failed, _ in members)

@@ -35,7 +35,8 @@ class SameAnswer:
         if answer is None:
             return None
         calls = mine["calls"]
-        calls[call.signature] = 1
+        if len(calls) < self.limit:  # while only observing, the row may go on for ever
+            calls[call.signature] = 1
         if 2 * len(calls) < self.limit:
             return None
         return Finding(

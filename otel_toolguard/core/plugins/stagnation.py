@@ -1,7 +1,7 @@
 """``stagnation``: work that no longer brings anything new.
 
 A call never made before that works is progress and sets the score to 0; a failure adds a half or 1; the n-th repeat
-since the last progress adds n, at most 3. Found on recorded sessions; its form and weights are in the design, section 7.
+since the last progress adds n, at most 3. Found on recorded sessions; form and weights are in the design, section 7.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ToolStats:
             tool["ms"] += outcome.ms
             tool["max_ms"] = max(tool["max_ms"], outcome.ms)
         self._signature(mine, call.signature)
-        mine["max_in_flight"] = max(mine["max_in_flight"], len(run.flight) + 1)
+        mine["max_in_flight"] = max(mine["max_in_flight"], run.most_in_flight)
         if outcome.failed:
             mine["failed"] += 1
             tool["failed"] += 1

@@ -1,0 +1,83 @@
+"""LangChain's tools, results and messages in the guard's words, and the other way round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.types import Command
+
+from otel_toolguard.adapter import CircuitOpen, Ended, GuardedTool, SessionStopped, failed_result
+
+if TYPE_CHECKING:
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+
+    from otel_toolguard import Trip
+
+
+class Reason(str):
+    """A drain's reason that still carries the trip."""
+
+    __slots__ = ("trip",)
+    trip: Trip
+
+
+def stop_in(error: BaseException) -> CircuitOpen | None:
+    """The circuit that opened inside a tool, also where a nested agent drained."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, Reason):
+        return SessionStopped(reason.trip)
+    return error if isinstance(error, CircuitOpen) else None
+
+
+def guarded_tool(name: str, tool: BaseTool | None, *, asynchronous: bool) -> GuardedTool:
+    """A tool, the function that LangChain will call for it, and what its schema fills in."""
+    if tool is None:
+        return GuardedTool(name)
+    body: Any = getattr(tool, "func", None) or tool._run  # noqa: SLF001  (the hook that subclasses implement)
+    if asynchronous:
+        own = type(tool)._arun is not BaseTool._arun and not hasattr(tool, "func")  # noqa: SLF001
+        body = getattr(tool, "coroutine", None) or (tool._arun if own else body)  # noqa: SLF001
+    return GuardedTool(
+        name, body, defaults={key: part["default"] for key, part in tool.args.items() if "default" in part}
+    )
+
+
+def refusal(request: ToolCallRequest, error: CircuitOpen) -> ToolMessage:
+    """The answer to a call that was not run."""
+    call = request.tool_call
+    return ToolMessage(content=error.to_tool_message(), tool_call_id=call["id"], name=call["name"], status="error")
+
+
+def farewell(trip: Trip) -> AIMessage:
+    """The last message of a run that is ended without an exception."""
+    return AIMessage(content=f"Stopped: {trip.why}", response_metadata={"toolguard": trip.to_dict()})
+
+
+def batch_of(state: Any) -> str | None:
+    """The message that asked for the call; calls of one message are one batch."""
+    return next((message.id for message in reversed(state["messages"]) if isinstance(message, AIMessage)), None)
+
+
+def said(result: Any) -> Any:
+    """What the tool said, without the ids that are new in each message."""
+    contents = [message.content for message in _messages(result)]
+    if isinstance(result, Command) and isinstance(result.update, dict):
+        return [contents, {key: value for key, value in result.update.items() if key != "messages"}, result.goto]
+    return contents[0] if len(contents) == 1 else contents or result
+
+
+def ended(result: Any) -> Ended | None:
+    """A failure, if a message says so; None leaves it to what the tool's function returned."""
+    errors = (one.content for one in _messages(result) if isinstance(one, ToolMessage) and one.status == "error")
+    message = next(errors, None)
+    return None if message is None else failed_result(str(message))
+
+
+def _messages(result: Any) -> list[BaseMessage]:
+    if isinstance(result, Command):
+        result = result.update.get("messages") if isinstance(result.update, dict) else None
+    if isinstance(result, (list, tuple)):
+        return [message for part in result for message in _messages(part)]
+    return [result] if isinstance(result, BaseMessage) else []

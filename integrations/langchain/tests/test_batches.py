@@ -1,0 +1,118 @@
+"""Many calls in one turn: exactly as many bodies as the ceiling, and an answer to each call."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from otel_toolguard_langchain import ToolGuardMiddleware
+
+from otel_toolguard import CircuitOpen, Session
+
+from . import scripted as s
+
+
+@pytest.mark.parametrize("size,limit", [(64, 25), (10, 5)])
+@pytest.mark.parametrize("tools,run", s.TOOLS_AND_WAYS)
+def test_ceiling_in_a_batch(tools, run, size, limit):
+    """N bodies run, the others are refused, and each id has exactly one answer."""
+    seen, model = tools(), s.model(s.always_new("search", batch=size))
+    with Session(policy=s.ceiling(limit)) as session:
+        agent = create_agent(model, [seen.tool], middleware=[ToolGuardMiddleware()])
+        with pytest.raises(CircuitOpen) as caught:
+            run(agent, s.ask())
+    messages = caught.value.partial["messages"]
+    assert s.mispaired(messages) == ""
+    got = s.answers(messages)
+    assert (seen.bodies, model.asked, len(got)) == (limit, 1, size)
+    refused = [json.loads(m.content) for m in got.values() if m.status == "error"]
+    assert len(refused) == size - limit
+    assert {(one["error"], one["executed"], one["scope"]) for one in refused} == {("circuit_open", False, "run")}
+    report = session.report()
+    assert (report["calls"], report["refused"], report["in_flight"]) == (limit, size - limit, 0)
+
+
+def test_calls_that_overlap():
+    """With bodies that wait for each other in threads the ceiling still holds to the call."""
+    together, running = threading.Barrier(5, timeout=10), []
+
+    @tool
+    def search(q: str) -> str:
+        """Looks something up."""
+        running.append(q)
+        together.wait()
+        return q
+
+    agent = create_agent(
+        s.model(s.always_new("search", batch=10)), [search], middleware=[ToolGuardMiddleware(s.ceiling(5))]
+    )
+    with pytest.raises(CircuitOpen) as caught:
+        agent.invoke(s.ask(), {"max_concurrency": 16})
+    assert len(running) == 5
+    assert s.mispaired(caught.value.partial["messages"]) == ""
+
+
+@pytest.mark.parametrize("run", [s.invoke, s.ainvoke])
+def test_refusal_of_one_tool_lets_the_run_go_on(run):
+    """A ceiling of one tool refuses that tool's calls only; the others run, the model is told, and the agent finishes."""
+    seen, others = s.look_up(), []
+
+    @tool
+    def note(text: str) -> str:
+        """Writes a note."""
+        others.append(text)
+        return f"noted {text}"
+
+    model = s.model(
+        [[("search", {"q": "1"}), ("note", {"text": "a"}), ("search", {"q": "2"})], [("note", {"text": "b"})]]
+    )
+    agent = create_agent(
+        model, [seen.tool, note], middleware=[ToolGuardMiddleware(s.ceiling(tools={"search": 1}))]
+    )
+    messages = run(agent, s.ask())["messages"]
+    assert messages[-1].content == "Done."
+    assert s.mispaired(messages) == ""
+    refused = [json.loads(m.content) for m in s.answers(messages).values() if m.status == "error"]
+    assert [(one["scope"], one["tool"]) for one in refused] == [("tool", "search")]
+    assert (seen.bodies, sorted(others)) == (1, ["a", "b"])
+
+
+def test_repeated_batch_is_one_lap():
+    """Equal calls that run together are one lap: three turns of three calls reach a limit of 3, not of 9."""
+    together, bodies = threading.Barrier(3, timeout=10), []
+
+    @tool
+    def search() -> str:
+        """Looks something up."""
+        bodies.append(1)
+        together.wait()
+        return "nothing"
+
+    model = s.model(s.for_ever("search", batch=3))
+    agent = create_agent(model, [search], middleware=[ToolGuardMiddleware(s.repeat(3))])
+    with pytest.raises(CircuitOpen):
+        agent.invoke(s.ask())
+    assert (model.asked, len(bodies)) == (3, 9)
+
+
+def test_cycle_through_shuffled_batches():
+    """The order in which the threads of a turn happen to end does not hide a cycle."""
+    together, ends = threading.Barrier(3, timeout=10), random.Random(7)
+
+    @tool
+    def search(q: str) -> str:
+        """Looks something up."""
+        together.wait()
+        time.sleep(ends.random() / 200)
+        return f"nothing about {q}"
+
+    model = s.model(lambda turn: [("search", {"q": str(n)}) for n in range(3)])
+    agent = create_agent(model, [search], middleware=[ToolGuardMiddleware(s.repeat(4))])
+    with pytest.raises(CircuitOpen):
+        agent.invoke(s.ask())
+    assert model.asked == 4

@@ -1,0 +1,445 @@
+"""Canonical text: injective where it says so, total and bounded everywhere."""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import json
+import math
+import pathlib
+import sys
+import uuid
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_toolguard.core.canonical import DEPTH_LIMIT, MASK_LIMIT, TEXT_LIMIT, Signer, canonical, fingerprints
+
+# ------------------------------------------------------------------------------------------------ the decoder
+
+
+class Decoder:
+    """Reads canonical text of JSON-like values back; written from the documented form alone."""
+
+    def __init__(self, text):
+        self.text, self.at = text, 0
+
+    def whole(self):
+        value = self.value()
+        assert self.at == len(self.text), self.text[self.at :]
+        return value
+
+    def value(self):
+        start = self.text[self.at]
+        if start == '"':
+            return self.string()
+        if start == "[":
+            return ("list", tuple(self.items("]", self.value)))
+        if start == "{":
+            return ("dict", frozenset(self.items("}", self.pair)))
+        return self.word()
+
+    def items(self, end, read):
+        self.at += 1
+        found = []
+        while self.text[self.at] != end:
+            found.append(read())
+            if self.text[self.at] == ",":
+                self.at += 1
+        self.at += 1
+        return found
+
+    def pair(self):
+        key = self.value()
+        assert self.text[self.at] == ":"
+        self.at += 1
+        return key, self.value()
+
+    def string(self):
+        # JSON's own grammar: a quote ends it unless an odd number of backslashes precedes.
+        end = self.at + 1
+        while self.text[end] != '"':
+            end += 2 if self.text[end] == "\\" else 1
+        literal, self.at = self.text[self.at : end + 1], end + 1
+        return ("str", json.loads(literal, strict=False))
+
+    def word(self):
+        end = self.at
+        while end < len(self.text) and self.text[end] not in ",:]}":
+            end += 1
+        word, self.at = self.text[self.at : end], end
+        if word in ("null", "true", "false"):
+            return ("const", word)
+        if word.lstrip("-").isdigit() or word.lstrip("-").startswith("0x"):
+            return ("int", int(word, 0))
+        return ("float", float(word).hex())
+
+
+def typed(value):
+    """The value with its type beside it, so that 1, 1.0 and True differ; lists and tuples are one."""
+    if value is None or isinstance(value, bool):
+        return ("const", {None: "null", True: "true", False: "false"}[value])
+    if isinstance(value, (list, tuple)):
+        return ("list", tuple(map(typed, value)))
+    if isinstance(value, dict):
+        return ("dict", frozenset((typed(key), typed(item)) for key, item in value.items()))
+    return (type(value).__name__, value.hex() if isinstance(value, float) else value)
+
+
+STRINGS = st.text(st.characters(exclude_categories=()), max_size=12)  # lone surrogates and controls included
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | STRINGS
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(SCALARS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(VALUES)
+def test_equal_text_means_equal_typed_value(value):
+    """An independent decoder gets the typed value back from the text, so no two typed values share a text."""
+    text, whole = canonical(value)
+    assert whole
+    assert Decoder(text).whole() == typed(value)
+
+
+@settings(max_examples=500, deadline=None)
+@given(VALUES, VALUES)
+def test_text_is_equal_exactly_where_typed_values_are(one, other):
+    """Two values have one text if and only if they are equal with their types."""
+    assert (canonical(one) == canonical(other)) == (typed(one) == typed(other))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.dictionaries(SCALARS, VALUES, max_size=6), st.randoms())
+def test_key_order_is_irrelevant(value, random):
+    """A dict and its reordered twin, nested or not, have one text."""
+    pairs = list(value.items())
+    random.shuffle(pairs)
+    assert canonical(dict(pairs)) == canonical(value)
+    assert canonical([dict(pairs)]) == canonical([value])
+
+
+def test_integers_of_every_size_are_exact():
+    """Huge integers, positive or not, are written in full and apart from their neighbours."""
+    for bits in (64, 4095, 4096, 4097, 200_000):
+        for value in (1 << bits, -(1 << bits), (1 << bits) + 1):
+            assert Decoder(canonical([value]).text).whole() == typed([value])
+
+
+# ------------------------------------------------------------------------------------------------ typed forms
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+@dataclasses.dataclass
+class Place:
+    x: int
+
+
+class Open(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    x: int = 0
+
+
+class Slotted:
+    __slots__ = ("__hidden", "shown")
+
+    def __init__(self, hidden):
+        self.__hidden = hidden
+
+
+class Plain:
+    def __init__(self, x):
+        self.x = x
+
+
+class Problem(Exception):
+    def __init__(self, code):
+        super().__init__("failed")
+        self.code = code
+
+
+class Text(str):
+    __slots__ = ()
+
+
+APART = [
+    1, 1.0, True, "1", b"1", bytearray(b"1"), None, "null", 0.0, -0.0, "é", "e\u0301", " a", "a", [], {}, "", (), {1: 2}, {"1": 2}, {True: 2}, {1.0: 2}, {None: 2}, {"null": 2},
+    [[1], 2], [1, [2]], {1}, frozenset({1}), {"a": 1}, [["a", 1]], 1j, range(3), slice(3), Colour.RED, Colour.BLUE, Level.LOW, Point(1), Point(2), Place(1), Open(x=1), Open(x=1, y=1), Open(x=1, y=2),
+    Slotted(1), Slotted(2), Plain(1), Plain(2), Text("1"), pathlib.PurePosixPath("a"), pathlib.PureWindowsPath("a"), datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
+    datetime.time(1), datetime.timedelta(1), decimal.Decimal("1.0"), decimal.Decimal(1), uuid.UUID(int=1), float("nan"), float("inf"), "nan", "inf",
+    Problem(1), Problem(2), FileNotFoundError(2, "gone", "a"), FileNotFoundError(2, "gone", "b"), ValueError("x"), KeyError("x"), int, float, len, ..., {math.nan: 1}, [None], [[None]], "[]", "{}", "!cycle1",
+]  # fmt: skip
+
+
+def test_values_of_different_type_or_state_are_apart():
+    """No two of a wide table of values share a text, but for the empty list and tuple."""
+    texts = {}
+    for index, value in enumerate(APART):
+        texts.setdefault(canonical(value).text, []).append(index)
+    shared = [[APART[index] for index in indices] for indices in texts.values() if len(indices) > 1]
+    assert shared == [[[], ()]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((1, (2,)), [1, [2]]),
+        ({3, 1, 2}, {2, 3, 1}),
+        ({"b": 1, "a": {"d": 1, "c": 2}}, {"a": {"c": 2, "d": 1}, "b": 1}),
+        (Point(1), Point(1)),
+        (Open(x=1, y=2), Open(x=1, y=2)),
+        (Slotted(1), Slotted(1)),
+        (Plain([1]), Plain([1])),
+        (Problem(1), Problem(1)),
+        (frozenset({"a", "b"}), frozenset({"b", "a"})),
+    ],
+)
+def test_equal_values_have_one_text(one, other):
+    """Tuple and list, set order, key order and object identity make no difference."""
+    assert canonical(one) == canonical(other)
+
+
+def test_no_address_is_ever_written():
+    """Strangers are written by type and state: neither their repr nor an address appears, even as a key."""
+    for value in (object(), Plain(object()), [object()], {object(): 1}, lambda: 0, Plain(1).__init__, iter([])):
+        assert "0x" not in canonical(value).text
+
+
+def test_a_stranger_that_hides_its_state_is_not_whole():
+    """What is written in C and shows no state may hide a difference, so that it never counts as a repeat."""
+    assert not canonical(iter([1])).whole
+    assert not canonical({"a": object()}).whole
+
+
+def test_keys_that_are_written_alike_hide_nothing():
+    """Two NaN keys, or two keys without a state, keep both their values."""
+    nan, other = math.nan, -math.nan
+    assert canonical({nan: 1, float("nan"): 2}) != canonical({other: 2})
+    assert canonical({Key(): 1, Key(): 2}).text != canonical({Key(): 2}).text
+
+
+class Key:
+    pass
+
+
+def test_a_cycle_is_written_by_its_length():
+    """Self-reference ends, and cycles of different length stay apart."""
+    one = []
+    one.append(one)
+    two = [[]]
+    two[0].append(two)
+    mapping = {}
+    mapping["self"] = mapping
+    assert canonical(one).text == "[!cycle1]"
+    assert canonical(two).text == "[[!cycle2]]"
+    assert canonical(mapping).text == '{"self":!cycle1}'
+    assert canonical([one[0:0], one[0:0]]).text == "[[],[]]"
+
+
+def test_masks_reach_strings_and_numbers_but_not_keys():
+    """A mask is applied to each string, ``mask_numbers`` to each number, and dict keys stay as they are."""
+    assert canonical({"a1": ["b2", 3]}, lambda s: s.replace("2", "#"), mask_numbers=True).text == '{"a1":["b#",#]}'
+    assert canonical({"a": 1}, mask_numbers=True).text == '{"a":#}'
+
+
+def test_only_the_first_16_kib_are_masked():
+    """Beyond the mask's limit text is compared to the letter."""
+    text = "1" * (MASK_LIMIT + 5)
+    assert canonical([text], lambda s: s.replace("1", "#")).text == f'["{"#" * MASK_LIMIT}11111"]'
+
+
+# ------------------------------------------------------------------------------------------------ hostile values
+
+
+def hostile(*names, error=RuntimeError):
+    """An object of a class whose given special methods raise."""
+
+    def refuse(*args, **kwargs):
+        raise error("no")
+
+    return type("Hostile", (), dict.fromkeys(names, refuse))()
+
+
+def deep(depth, wrap):
+    value = 0
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+class EndlessList(list):
+    def __iter__(self):
+        while True:
+            yield 1
+
+
+class EndlessDict(dict):
+    def items(self):
+        while True:
+            yield "k", "v"
+
+
+class LyingClass:
+    @property
+    def __class__(self):
+        raise RuntimeError("no")
+
+
+class Chameleon:
+    def __getattr__(self, name):
+        return Chameleon()
+
+
+HOSTILE = {
+    "repr": lambda: hostile("__repr__", "__str__"),
+    "eq": lambda: hostile("__eq__"),
+    "getattr": lambda: hostile("__getattribute__"),
+    "getattr attribute error": lambda: hostile("__getattribute__", error=AttributeError),
+    "recursion": lambda: hostile("__getattribute__", error=RecursionError),
+    "iter": lambda: hostile("__iter__", "__len__"),
+    "bool": lambda: hostile("__bool__", "__len__"),
+    "class": LyingClass,
+    "chameleon": Chameleon,
+    "less than as key": lambda: {hostile("__lt__"): 1, hostile("__lt__"): 2},
+    "hash fails later": lambda: {FickleHash(): 1},
+    "list that raises": lambda: type("L", (list,), {"__iter__": lambda self: 1 / 0})([1]),
+    "dict that raises": lambda: type("D", (dict,), {"items": lambda self: 1 / 0})(a=1),
+    "str that raises": lambda: type("S", (str,), {"__len__": lambda self: 1 / 0})("a"),
+    "endless list": EndlessList,
+    "endless dict": EndlessDict,
+    "mixed keys": lambda: {1: 1, "1": 2, None: 3, (1, 2): 4, 1.5: 5, b"1": 6},
+    "nan keys": lambda: {float("nan"): 1, math.nan: 2},
+    "deep list": lambda: deep(10**5, lambda v: [v]),
+    "deep dict": lambda: deep(10**5, lambda v: {"a": v}),
+    "deep tuple": lambda: deep(10**5, lambda v: (v,)),
+    "deep frozenset": lambda: deep(500, lambda v: frozenset([v])),
+    "deep objects": lambda: deep(10**4, Plain),
+    "doubling": lambda: deep(70, lambda v: [v, v]),
+    "many items": lambda: list(range(10**6)),
+    "many keys": lambda: {str(i): i for i in range(3 * 10**5)},
+    "many set items": lambda: set(range(10**6)),
+    "many strings": lambda: ["x" * 10**5] * 1000,
+    "long string": lambda: "x" * 20_000_000,
+    "long string inside": lambda: {"a": ["\x00" * 20_000_000]},
+    "long key": lambda: {"x" * 20_000_000: 1},
+    "long bytes": lambda: b"x" * 20_000_000,
+    "huge int": lambda: 1 << 10_000_000,
+    "huge ints": lambda: {"a": 1 << 10_000_000, "b": -(1 << 10_000_000)},
+    "surrogates": lambda: {"\ud800": ["\udfff", "\x00", "\u2028"]},
+}
+
+
+class FickleHash:
+    asked = 0
+
+    def __hash__(self):
+        type(self).asked += 1
+        if type(self).asked > 1:
+            raise RuntimeError("no")
+        return 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_raises_and_everything_is_bounded(name):
+    """Whatever the value does, there is a text of bounded length that can be signed, with masks and without."""
+    FickleHash.asked = 0
+    value = HOSTILE[name]()
+    for mask in (None, str.upper):
+        text, _ = canonical(value, mask, mask_numbers=mask is not None)
+        assert len(text) <= TEXT_LIMIT
+        assert len(Signer(b"k").signature("t", text, "/w")) == len("t:") + 16
+
+
+@pytest.mark.parametrize("name", ["deep list", "deep objects", "many items", "many keys", "long string", "long key", "huge ints", "many strings", "endless list"])
+def test_what_was_cut_says_so(name):
+    """A value that was not written in full is marked, and marked values of different length differ."""
+    assert not canonical(HOSTILE[name]()).whole
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (lambda n: ["x" * (n - 4)], TEXT_LIMIT),
+        (lambda n: deep(n, lambda v: [v]), DEPTH_LIMIT),
+    ],
+)
+def test_limits_are_met_exactly(make, limit):
+    """The last value that fits is whole, the first that does not is marked."""
+    assert canonical(make(limit)).whole
+    assert not canonical(make(limit + 1)).whole
+
+
+def test_a_flat_dict_and_its_general_writing_agree():
+    """The fast way for small dicts writes what the general way writes."""
+    for value in ({"b": 1, "a": None}, {"x": 1.5, "y": True, "z": "t\n"}, {}, {"é": "\ud800"}):
+        assert canonical([value]).text == f"[{canonical(value).text}]"
+
+
+def test_recursion_limit_is_no_obstacle():
+    """Close to the interpreter's recursion limit there still is an answer."""
+
+    def dive(left):
+        return dive(left - 1) if left else canonical({"a": [[1]]})
+
+    text, _ = dive(sys.getrecursionlimit() - 150)
+    assert text
+
+
+# ------------------------------------------------------------------------------------------------ signatures
+
+
+def test_the_key_decides_the_digest():
+    """Signatures of two keys have nothing in common, those of one key are stable."""
+    one, other = Signer(b"a"), Signer(b"b")
+    assert one.signature("t", "{}") == Signer(b"a").signature("t", "{}")
+    assert one.signature("t", "{}") != other.signature("t", "{}")
+    assert one.key_id != other.key_id
+
+
+def test_the_world_is_part_of_the_signature():
+    """Another directory is another call, and no directory is a third."""
+    sign = Signer(b"k")
+    assert len({sign.signature("sh", "{}", world) for world in (None, "", "/a", "/b")}) == 4
+
+
+def _prints(value, *, failed=False, needs=frozenset({"exact", "volatile", "digits"})):
+    def mask(text):
+        return text.replace("7", "#")
+
+    return fingerprints(Signer(b"k"), value, failed=failed, needs=needs, volatile=mask, digits=mask)
+
+
+def test_a_failure_never_equals_a_success():
+    """The failed flag is part of every fingerprint."""
+    assert not set(_prints(["E", "m"])) & set(_prints(["E", "m"], failed=True))
+
+
+def test_what_nobody_asked_for_is_empty_and_what_is_too_large_is_none():
+    """ "" says that no rule asked, None that the result cannot be compared."""
+    assert _prints("x", needs=frozenset())[0] == ""
+    assert _prints("x", needs=frozenset({"volatile"})).exact == ""
+    assert _prints("x" * (TEXT_LIMIT + 1)) == (None, None, None)
+
+
+def test_numbers_in_results_count_unless_digits_are_masked():
+    """12 rows and 13 rows differ in the volatile form and agree in the digits form."""
+    one, other = _prints({"rows": 12}), _prints({"rows": 13})
+    assert one.volatile != other.volatile
+    assert one.digits == other.digits

@@ -1,0 +1,78 @@
+"""Argument shapes: names, types and lengths, and previews only where they were asked for."""
+
+import json
+
+import pytest
+
+from otel_toolguard.core.call import ToolCall
+from otel_toolguard.core.shapes import ARGUMENTS_SHOWN, PREVIEW_LIMIT, argument_shapes
+
+
+class Hostile:
+    def __repr__(self):
+        raise RuntimeError("no")
+
+    def __len__(self):
+        raise RuntimeError("no")
+
+
+class HostileText(str):
+    __slots__ = ()
+
+    def __len__(self):
+        raise RuntimeError("no")
+
+
+SHAPES = [
+    ({"q": "secret words"}, {"q": "str(12)"}),
+    ({"n": 5, "f": 1.5, "b": True, "z": None}, {"n": "int", "f": "float", "b": "bool", "z": "NoneType"}),
+    ({"l": [1, 2], "d": {"a": 1}, "s": {1}, "t": (), "y": b"abc"}, {"l": "list(2)", "d": "dict(1)", "s": "set(1)", "t": "tuple(0)", "y": "bytes(3)"}),
+    ({"o": Hostile()}, {"o": "Hostile"}),
+    ({}, {}),
+    (None, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "expected"), SHAPES)
+def test_shapes_hold_no_values(arguments, expected):
+    """By default only names, types and lengths are told."""
+    assert argument_shapes(arguments) == expected
+
+
+CAPTURED = [
+    ("q", "words", "str(5) = words"),
+    ("q", "x" * 500, "str(500) = " + "x" * PREVIEW_LIMIT),
+    ("n", 5, "int = 5"),
+    ("password", "hunter2", "str(7) = (redacted)"),
+    ("API_KEY", "k", "str(1) = (redacted)"),
+    ("Authorization", "k", "str(1) = (redacted)"),
+    ("session_cookie", "k", "str(1) = (redacted)"),
+    ("l", ["inside"], "list(1)"),
+    ("o", Hostile(), "Hostile"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), CAPTURED)
+def test_previews_are_short_and_redacted(name, value, expected):
+    """With capture a scalar's preview follows, of at most 200 characters, and never under a secret's name."""
+    assert argument_shapes({name: value}, capture=True) == {name: expected}
+
+
+@pytest.mark.parametrize("arguments", ["raw text", 5, {"a": HostileText("x")}, {"n": 10**5000}])
+@pytest.mark.parametrize("capture", [False, True])
+def test_nothing_raises(arguments, capture):
+    """What cannot be read is called unreadable, and the record stays JSON."""
+    json.dumps(argument_shapes(arguments, capture=capture))
+
+
+def test_shapes_are_bounded():
+    """At most 32 arguments are told, and long names are cut."""
+    shapes = argument_shapes({f"{i}{'n' * 500}": i for i in range(100)})
+    assert len(shapes) == ARGUMENTS_SHOWN
+    assert max(map(len, shapes)) == 80
+
+
+def test_the_call_tells_its_shapes():
+    """A call shows its arguments as its policy allows."""
+    assert ToolCall("t", "t:1", arguments={"q": "ab"}).shapes() == {"q": "str(2)"}
+    assert ToolCall("t", "t:1", arguments={"q": "ab"}, capture=True).shapes() == {"q": "str(2) = ab"}
