@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CALLS = 100_000
 WINDOW = 990  # calls 10 to 1,000 against the last 990
 CHUNK = 110
-SESSIONS = 4
+SESSIONS = 3
 
 
 def growth() -> dict[str, float]:

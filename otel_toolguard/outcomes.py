@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from otel_toolguard.core.call import Outcome
 from otel_toolguard.core.canonical import fingerprints
 from otel_toolguard.core.failures import is_transient
-from otel_toolguard.core.masks import digits, volatile
 from otel_toolguard.core.shell import exit_one_is_an_answer
 from otel_toolguard.errors import CircuitOpen
 
@@ -89,9 +88,7 @@ def outcome(
         value = [ended.error_type, ended.message]
     else:
         value = result_key(result) if result_key is not None else result
-    exact, masked, numberless = fingerprints(
-        signer, value, failed=failed, needs=needs, volatile=volatile, digits=digits
-    )
+    exact, masked, numberless = fingerprints(signer, value, failed=failed, needs=needs)
     return Outcome(
         ended.kind, failure=ended.failure, exact=exact, volatile=masked, digits=numberless,
         error_type=ended.error_type, ms=seconds * 1000,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from otel_toolguard.core.call import Failure, Outcome, OutcomeKind, ToolCall
 from otel_toolguard.core.canonical import MASK_LIMIT, Signer, canonical, fingerprints
 from otel_toolguard.core.failures import is_transient
-from otel_toolguard.core.masks import digits, volatile
+from otel_toolguard.core.masks import numbers, volatile
 from otel_toolguard.tool import Tool
 
 if TYPE_CHECKING:
@@ -239,9 +239,7 @@ class Texts:
         seconds = parts[4]
         ms = seconds * 1000 if type(seconds) in (int, float) else None
         if sha is None:
-            exact, masked, numberless = fingerprints(
-                self._signer, result, failed=bool(failed), needs=self._needs, volatile=volatile, digits=digits
-            )
+            exact, masked, numberless = fingerprints(self._signer, result, failed=bool(failed), needs=self._needs)
             failure = _failure(result) if failed else None
             return Outcome(kind, failure=failure, exact=exact, volatile=masked, digits=numberless, ms=ms)
         if type(result) is not str or len(result) > REMEMBERED_TEXT or (not result and sha != _EMPTY):
@@ -269,7 +267,7 @@ class Texts:
             return first, "", failure
         if first and _ANY_DIGIT.search(masked) is None:
             return first, first, failure
-        return first, self._signer.digest(flag + digits(masked) + rest), failure
+        return first, self._signer.digest(flag + numbers(masked) + rest), failure
 
 
 def _failure(result: Any) -> Failure:

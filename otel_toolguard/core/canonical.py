@@ -11,6 +11,7 @@ import hashlib
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from otel_toolguard.core.masks import digits, numbers, volatile
 from otel_toolguard.core.typed_forms import typed_form
 
 if TYPE_CHECKING:
@@ -264,10 +265,7 @@ class Fingerprints(NamedTuple):
     digits: str | None
 
 
-def fingerprints(
-    sign: Signer, value: Any, *, failed: bool, needs: frozenset[str],
-    volatile: Callable[[str], str], digits: Callable[[str], str],
-) -> Fingerprints:  # fmt: skip
+def fingerprints(sign: Signer, value: Any, *, failed: bool, needs: frozenset[str]) -> Fingerprints:
     """Fingerprints of a result; of a failure, pass its type and message as ``value``.
 
     Args:
@@ -275,15 +273,22 @@ def fingerprints(
         value: The result, or ``[type, message]``.
         failed: Part of each fingerprint.
         needs: Which of "exact", "volatile" and "digits" are asked for.
-        volatile: Masks passing tokens.
-        digits: Masks every number.
     """
     flag = "!" if failed else ""
     plain = canonical(value)
-    exact = (sign.digest(flag + plain.text) if plain.whole else None) if "exact" in needs or not plain.whole else ""
     if not plain.whole:
         return Fingerprints(None, None, None)
-    masked: list[str] = []
-    for name, mask, numbers in (("volatile", volatile, False), ("digits", digits, True)):
-        masked.append(sign.digest(flag + canonical(value, mask, mask_numbers=numbers).text) if name in needs else "")
-    return Fingerprints(exact, *masked)
+    exact = sign.digest(flag + plain.text) if "exact" in needs else ""
+    if "volatile" not in needs and "digits" not in needs:
+        return Fingerprints(exact, "", "")
+    if type(value) is str and len(value) <= MASK_LIMIT:  # the common result; masked once for both
+        masked = volatile(value)
+        text = plain.text if masked is value else encode_basestring(masked)
+        numberless = encode_basestring(numbers(masked)) if "digits" in needs else ""
+    else:
+        text = canonical(value, volatile).text
+        numberless = canonical(value, digits, mask_numbers=True).text if "digits" in needs else ""
+    first = sign.digest(flag + text)
+    if not numberless:
+        return Fingerprints(exact, first, "")
+    return Fingerprints(exact, first, first if numberless == text else sign.digest(flag + numberless))

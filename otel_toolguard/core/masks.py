@@ -186,5 +186,10 @@ def digits(text: str) -> str:
     Returns:
         Masked text, on which a second call changes nothing.
     """
-    text = _DIGITS.sub(NUMBER, volatile(text))
+    return numbers(volatile(text))
+
+
+def numbers(masked: str) -> str:
+    """What `digits` makes of a text that `volatile` has masked already."""
+    text = _DIGITS.sub(NUMBER, masked)
     return _SIGN.sub(NUMBER, text) if "-" + NUMBER in text or "+" + NUMBER in text else text

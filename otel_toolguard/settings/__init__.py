@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
@@ -265,4 +265,4 @@ def _key(value: Any, place: _Place) -> bytes | None:
     key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
         raise SettingsError(f"{place.top('signature_key')}signature_key must be 1 to 64 bytes")
-    return cast("bytes", key)
+    return key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_toolguard.settings.plugins import (
     CallCeilingSettings,
@@ -31,19 +31,14 @@ def unreachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[tuple[s
                 said = f"{which} = {most} stops first; raise {which} or lower {parameter}"
                 yield name, parameter, f"call_ceiling {what} = {limit} can never be reached: {said}"
         for rule, settings in chain:
-            needed = _fewest_calls(settings)
-            if needed is None:
-                continue
-            if most is not None and needed > most:
-                said = f"it needs {needed} calls and call_ceiling {which} = {most} stops before"
-                what = f"{rule} limit = {_limit(settings):g} can never be reached"
-                yield rule, "limit", f"{what}: {said}; raise the ceiling or lower the limit"
-            elif isinstance(settings, RepeatGuardSettings) and ceiling.signature is not None and (
-                _fewest_laps(settings) > ceiling.signature
-            ):  # fmt: skip
-                said = f"call_ceiling signature = {ceiling.signature} refuses the call before"
-                what = f"{rule} limit = {settings.limit} can never be reached"
-                yield rule, "limit", f"{what}: {said}; raise one or lower the other"
+            for need in _needs(settings):
+                what = f"{rule} {need.parameter} = {need.limit:g} can never be reached"
+                if most is not None and need.calls > most:
+                    said = f"it needs {need.calls} calls and call_ceiling {which} = {most} stops before"
+                    yield rule, need.parameter, f"{what}: {said}; raise the ceiling or lower the limit"
+                elif ceiling.signature is not None and need.laps > ceiling.signature:
+                    said = f"call_ceiling signature = {ceiling.signature} refuses the call before"
+                    yield rule, need.parameter, f"{what}: {said}; raise one or lower the other"
 
 
 def _narrower(ceiling: CallCeilingSettings) -> Iterator[tuple[str, str, int]]:
@@ -69,32 +64,32 @@ def hardly_reachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[tu
                     yield rule, "limit", f"{what} after {longest} calls, and call_ceiling stops after {most}"
 
 
-def _needed(settings: RepeatGuardSettings) -> int:
-    return min(period * laps for period, laps in _laps(settings))
+class _Need(NamedTuple):
+    """What a limit needs at least: so many calls, and so many of one signature (0 if the rule does not care)."""
+
+    parameter: str
+    limit: float
+    calls: int
+    laps: int = 0
 
 
-def _fewest_laps(settings: RepeatGuardSettings) -> int:
-    return min(laps for _, laps in _laps(settings))
-
-
-def _laps(settings: RepeatGuardSettings) -> Iterator[tuple[int, int]]:
-    for period in range(1, settings.max_period + 1):
-        laps = settings.limits.get(period, settings.limit)
-        yield period, min(laps, settings.failed_limit or laps)
-
-
-def _fewest_calls(settings: PluginSettings) -> int | None:
-    """The fewest calls after which the rule can stop; None if it has no limit of calls."""
+def _needs(settings: PluginSettings) -> Iterator[_Need]:
     if isinstance(settings, RepeatGuardSettings):
-        return _needed(settings)
-    if isinstance(settings, (SameAnswerSettings, FailureStreakSettings)):
-        return settings.limit
-    if isinstance(settings, StagnationSettings):
+        laps = _laps(settings)
+        yield _Need("limit", settings.limit, _needed(settings), min(laps.values()))
+        if settings.failed_limit is not None:
+            yield _Need("failed_limit", settings.failed_limit, settings.failed_limit, settings.failed_limit)
+    elif isinstance(settings, (SameAnswerSettings, FailureStreakSettings)):
+        yield _Need("limit", settings.limit, settings.limit)
+    elif isinstance(settings, StagnationSettings):
         # One failing call over and over scores 0.5, 1.5, 3.5, and 3 more with each call from then on.
         first = next((calls for calls, score in ((1, 0.5), (2, 1.5), (3, 3.5)) if settings.limit <= score), None)
-        return first or 3 + math.ceil((settings.limit - 3.5) / 3)
-    return None
+        yield _Need("limit", settings.limit, first or 3 + math.ceil((settings.limit - 3.5) / 3))
 
 
-def _limit(settings: PluginSettings) -> float:
-    return float(getattr(settings, "limit", 0))
+def _laps(settings: RepeatGuardSettings) -> dict[int, int]:
+    return {p: settings.limits.get(p, settings.limit) for p in range(1, settings.max_period + 1)}
+
+
+def _needed(settings: RepeatGuardSettings) -> int:
+    return min(period * laps for period, laps in _laps(settings).items())

@@ -1,7 +1,7 @@
 """Canonical text: injective where it says so, total and bounded everywhere."""
 
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import json
@@ -92,12 +92,16 @@ STRINGS = st.text(st.characters(exclude_categories=()), max_size=12)  # lone sur
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | STRINGS
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(SCALARS, inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(SCALARS, inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(VALUES)
 def test_equal_text_means_equal_typed_value(value):
     """An independent decoder gets the typed value back from the text, so no two typed values share a text."""
@@ -106,14 +110,14 @@ def test_equal_text_means_equal_typed_value(value):
     assert Decoder(text).whole() == typed(value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(VALUES, VALUES)
 def test_text_is_equal_exactly_where_typed_values_are(one, other):
     """Two values have one text if and only if they are equal with their types."""
     assert (canonical(one) == canonical(other)) == (typed(one) == typed(other))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(SCALARS, VALUES, max_size=6), st.randoms())
 def test_key_order_is_irrelevant(value, random):
     """A dict and its reordered twin, nested or not, have one text."""
@@ -182,8 +186,8 @@ class Text(str):
 APART = [
     1, 1.0, True, "1", b"1", bytearray(b"1"), None, "null", 0.0, -0.0, "é", "e\u0301", " a", "a", [], {}, "", (), {1: 2}, {"1": 2}, {True: 2}, {1.0: 2}, {None: 2}, {"null": 2},
     [[1], 2], [1, [2]], {1}, frozenset({1}), {"a": 1}, [["a", 1]], 1j, range(3), slice(3), Colour.RED, Colour.BLUE, Level.LOW, Point(1), Point(2), Place(1), Open(x=1), Open(x=1, y=1), Open(x=1, y=2),
-    Slotted(1), Slotted(2), Plain(1), Plain(2), Text("1"), pathlib.PurePosixPath("a"), pathlib.PureWindowsPath("a"), datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
-    datetime.time(1), datetime.timedelta(1), decimal.Decimal("1.0"), decimal.Decimal(1), uuid.UUID(int=1), float("nan"), float("inf"), "nan", "inf",
+    Slotted(1), Slotted(2), Plain(1), Plain(2), Text("1"), pathlib.PurePosixPath("a"), pathlib.PureWindowsPath("a"), dt.date(2020, 1, 1), dt.datetime.fromisoformat("2020-01-01"), dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+    dt.time(1), dt.timedelta(1), decimal.Decimal("1.0"), decimal.Decimal(1), uuid.UUID(int=1), float("nan"), float("inf"), "nan", "inf",
     Problem(1), Problem(2), FileNotFoundError(2, "gone", "a"), FileNotFoundError(2, "gone", "b"), ValueError("x"), KeyError("x"), int, float, len, ..., {math.nan: 1}, [None], [[None]], "[]", "{}", "!cycle1",
 ]  # fmt: skip
 
@@ -367,7 +371,20 @@ def test_nothing_raises_and_everything_is_bounded(name):
         assert len(Signer(b"k").signature("t", text, "/w")) == len("t:") + 16
 
 
-@pytest.mark.parametrize("name", ["deep list", "deep objects", "many items", "many keys", "long string", "long key", "huge ints", "many strings", "endless list"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deep list",
+        "deep objects",
+        "many items",
+        "many keys",
+        "long string",
+        "long key",
+        "huge ints",
+        "many strings",
+        "endless list",
+    ],
+)
 def test_what_was_cut_says_so(name):
     """A value that was not written in full is marked, and marked values of different length differ."""
     assert not canonical(HOSTILE[name]()).whole
@@ -420,10 +437,7 @@ def test_the_world_is_part_of_the_signature():
 
 
 def _prints(value, *, failed=False, needs=frozenset({"exact", "volatile", "digits"})):
-    def mask(text):
-        return text.replace("7", "#")
-
-    return fingerprints(Signer(b"k"), value, failed=failed, needs=needs, volatile=mask, digits=mask)
+    return fingerprints(Signer(b"k"), value, failed=failed, needs=needs)
 
 
 def test_a_failure_never_equals_a_success():
@@ -432,7 +446,7 @@ def test_a_failure_never_equals_a_success():
 
 
 def test_what_nobody_asked_for_is_empty_and_what_is_too_large_is_none():
-    """ "" says that no rule asked, None that the result cannot be compared."""
+    """An empty print says that no rule asked, None that the result cannot be compared."""
     assert _prints("x", needs=frozenset())[0] == ""
     assert _prints("x", needs=frozenset({"volatile"})).exact == ""
     assert _prints("x" * (TEXT_LIMIT + 1)) == (None, None, None)

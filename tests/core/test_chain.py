@@ -41,7 +41,10 @@ class World:
 
 def test_the_first_plugin_that_finds_names_the_trip():
     """Order is judgement: of two rules that fire on one call the first one is on the record, once."""
-    for plugins, rule in (((FailureStreak(2), RepeatGuard(2)), "failure_streak"), ((RepeatGuard(2), FailureStreak(2)), "repeat_guard")):
+    for plugins, rule in (
+        ((FailureStreak(2), RepeatGuard(2)), "failure_streak"),
+        ((RepeatGuard(2), FailureStreak(2)), "repeat_guard"),
+    ):
         world = World(*plugins)
         assert world.do(kind="failed") is None
         assert world.do(kind="failed").rule == rule
@@ -134,7 +137,9 @@ def test_a_stop_ends_with_its_run_unless_it_is_latched_for_the_session(lasting, 
 def test_nested_runs_draw_from_the_ceilings_of_all_ancestors(ceiling):
     """Five calls in all may start in a tree, wherever in it they are asked for."""
     world = World(CallCeiling(**ceiling))
-    ran = [world.do(run=run, above=above) for run, above in [("r", None), ("c", "r"), ("g", "c"), ("c", None), ("d", "r")]]
+    ran = [
+        world.do(run=run, above=above) for run, above in [("r", None), ("c", "r"), ("g", "c"), ("c", None), ("d", "r")]
+    ]
     assert ran == [None] * 5
     for run in ("g", "r", "c", "d"):
         assert isinstance(world.do(run=run), Refuse), run
@@ -256,7 +261,13 @@ def test_stop_holds_for_every_run_until_reset():
     world.do()
     running = world.admit("w")
     trip = world.chain.stop(world.state, "on fire")
-    assert (trip.rule, trip.scope, trip.loop_type, trip.tool, trip.run_id) == ("session.stop", "session", "stopped_by_operator", None, None)
+    assert (trip.rule, trip.scope, trip.loop_type, trip.tool, trip.run_id) == (
+        "session.stop",
+        "session",
+        "stopped_by_operator",
+        None,
+        None,
+    )
     assert "on fire" in trip.why
     assert [call.tool for call in trip.in_flight] == ["w"]
     assert world.chain.stop(world.state, "again") is trip

@@ -55,18 +55,36 @@ def check_message(trip):
 def test_the_message_of_a_short_trip_is_whole():
     """Where there is room nothing is cut, and no argument appears."""
     body = check_message(FULL)
-    assert (body["tool"], body["rule"], body["why"], body["retryable"], body["retry_after_s"]) == ("a", "repeat_guard", "Why.", True, 1.5)
+    assert (body["tool"], body["rule"], body["why"], body["retryable"], body["retry_after_s"]) == (
+        "a",
+        "repeat_guard",
+        "Why.",
+        True,
+        1.5,
+    )
     assert "str(3)" not in FULL.to_tool_message()
 
 
-HOSTILE = ["x" * 5000, "\x00" * 5000, '"\\' * 3000, "\ud800" * 900, "é" * 5000, "😀" * 3000, "\n", "", "\u2028\x1f" * 500]
+HOSTILE = [
+    "x" * 5000,
+    "\x00" * 5000,
+    '"\\' * 3000,
+    "\ud800" * 900,
+    "é" * 5000,
+    "😀" * 3000,
+    "\n",
+    "",
+    "\u2028\x1f" * 500,
+]
 
 
 @pytest.mark.parametrize("tool", [*HOSTILE, None])
 @pytest.mark.parametrize("why", HOSTILE)
 def test_hostile_names_keep_the_message_short_and_parsable(tool, why):
     """Long, escaped or broken text is cut inside the JSON: at most 600 characters, parsable, valid UTF-8."""
-    check_message(Trip(id="t", rule=(tool or "r") * 2, scope="tool", tool=tool, session_id="s", loop_type="over_use", why=why))
+    check_message(
+        Trip(id="t", rule=(tool or "r") * 2, scope="tool", tool=tool, session_id="s", loop_type="over_use", why=why)
+    )
 
 
 @given(tool=st.text(max_size=200), why=st.text(max_size=1500), scope=st.sampled_from(SCOPES))

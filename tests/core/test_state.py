@@ -63,23 +63,43 @@ class Player:
         getattr(self, kind)(run, tool, number, ends)
 
     def admit(self, run, tool, number, ends):
-        call = ToolCall(tool, f"{tool}:{number}", shape=f"{tool}:#", tool_class=TOOLS[tool], call_id=f"c{number}", batch=f"b{number}" if number else None)
+        call = ToolCall(
+            tool,
+            f"{tool}:{number}",
+            shape=f"{tool}:#",
+            tool_class=TOOLS[tool],
+            call_id=f"c{number}",
+            batch=f"b{number}" if number else None,
+        )
         admission = self.judge.admit(self.state, run, call, above=ABOVE[run], link=lambda: "link")
         if isinstance(admission, Refuse):
             self.verdicts.append((type(admission).__name__, admission.trip.to_dict(), admission.fresh, admission.nth, admission.link,
                                   admission.signature_calls, admission.run_calls, admission.session_calls))  # fmt: skip
         else:
             self.open.append((run, admission.number, call))
-            self.verdicts.append((admission.number, admission.signature_calls, admission.run_calls, admission.session_calls, admission.warned, admission.would_trip))
+            self.verdicts.append(
+                (
+                    admission.number,
+                    admission.signature_calls,
+                    admission.run_calls,
+                    admission.session_calls,
+                    admission.warned,
+                    admission.would_trip,
+                )
+            )
 
     def settle(self, run, tool, number, ends):
         if not self.open:
             return
         run, place, call = self.open.pop(number % len(self.open))
         answer = f"{number}"
-        outcome = Outcome(ends, failure="transient" if number else "permanent", exact=answer, volatile=answer, digits="#", ms=1.5)
+        outcome = Outcome(
+            ends, failure="transient" if number else "permanent", exact=answer, volatile=answer, digits="#", ms=1.5
+        )
         settled = self.judge.settle(self.state, run, place, call, outcome, link=lambda: "link")
-        self.verdicts.append((settled.trip, settled.would_trip, settled.warned, settled.repeat_length, settled.repeat_count))
+        self.verdicts.append(
+            (settled.trip, settled.would_trip, settled.warned, settled.repeat_length, settled.repeat_count)
+        )
 
     def stop(self, run, tool, number, ends):
         if number == 2 and ends == "failed":
@@ -94,7 +114,7 @@ class Player:
         self.judge.retry(self.state, run, "kind", 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(steps=STEPS, observe=st.booleans(), lasting=st.booleans())
 def test_a_state_that_went_through_json_judges_like_its_undisturbed_twin(steps, observe, lasting):
     """At any point of any interleaving over nested runs the state survives JSON, and every later verdict is the same."""

@@ -66,7 +66,7 @@ class Player:
 
     def end(self, call, made, permit):
         exact, *_ = fingerprints(
-            SIGNER, call["result"], failed=call["failed"], needs=self.policy.chain.needs, volatile=str, digits=str
+            SIGNER, call["result"], failed=call["failed"], needs=self.policy.chain.needs
         )
         outcome = Outcome("failed" if call["failed"] else "ok", exact=exact)
         settled = self.policy.chain.settle(self.state, "run", permit.number, made, outcome)

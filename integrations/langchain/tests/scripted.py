@@ -11,6 +11,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
+from pydantic import Field
 
 from otel_toolguard import Policy
 
@@ -23,7 +24,7 @@ class ScriptedModel(BaseChatModel):
 
     script: Any
     prefix: str = "call"
-    histories: list[Any] = []
+    histories: list[Any] = Field(default_factory=list)
 
     @property
     def asked(self):
@@ -61,7 +62,7 @@ class ScriptedModel(BaseChatModel):
 def model(script, prefix="call"):
     """The model of a script: a function of the turn, or the turns' asks in a list."""
     turns = script if callable(script) else lambda turn: script[turn - 1] if turn <= len(script) else None
-    return ScriptedModel(script=turns, prefix=prefix, histories=[])
+    return ScriptedModel(script=turns, prefix=prefix)
 
 
 def for_ever(name, arguments=None, batch=1):
@@ -177,4 +178,6 @@ def astream_events(agent, given, config=None):
 
 WAYS = (invoke, ainvoke, stream, astream, astream_events)  # every way to run an agent
 SYNC = (invoke, stream)  # in which LangChain runs sync tools only
-TOOLS_AND_WAYS = [(make, run) for make in (look_up, look_up_async) for run in WAYS if make is look_up or run not in SYNC]
+TOOLS_AND_WAYS = [
+    (make, run) for make in (look_up, look_up_async) for run in WAYS if make is look_up or run not in SYNC
+]

@@ -17,8 +17,8 @@ from otel_toolguard import CircuitOpen, Session
 from . import scripted as s
 
 
-@pytest.mark.parametrize("size,limit", [(64, 25), (10, 5)])
-@pytest.mark.parametrize("tools,run", s.TOOLS_AND_WAYS)
+@pytest.mark.parametrize(("size", "limit"), [(64, 25), (10, 5)])
+@pytest.mark.parametrize(("tools", "run"), s.TOOLS_AND_WAYS)
 def test_ceiling_in_a_batch(tools, run, size, limit):
     """N bodies run, the others are refused, and each id has exactly one answer."""
     seen, model = tools(), s.model(s.always_new("search", batch=size))
@@ -71,9 +71,7 @@ def test_refusal_of_one_tool_lets_the_run_go_on(run):
     model = s.model(
         [[("search", {"q": "1"}), ("note", {"text": "a"}), ("search", {"q": "2"})], [("note", {"text": "b"})]]
     )
-    agent = create_agent(
-        model, [seen.tool, note], middleware=[ToolGuardMiddleware(s.ceiling(tools={"search": 1}))]
-    )
+    agent = create_agent(model, [seen.tool, note], middleware=[ToolGuardMiddleware(s.ceiling(tools={"search": 1}))])
     messages = run(agent, s.ask())["messages"]
     assert messages[-1].content == "Done."
     assert s.mispaired(messages) == ""

@@ -99,16 +99,18 @@ def test_errors_that_are_made_answers(order):
     seen, model = failing(99), s.model(s.for_ever("search"))
     stack = [swallows_errors(), ToolGuardMiddleware()]
     with Session(policy=s.repeat(3)) as session, pytest.raises(CircuitOpen) as caught:
-        create_agent(
-            model, [seen.tool], middleware=stack if order == "guard inside" else stack[::-1]
-        ).invoke(s.ask())
+        create_agent(model, [seen.tool], middleware=stack if order == "guard inside" else stack[::-1]).invoke(s.ask())
     assert (seen.bodies, model.asked) == (3, 3)
     assert session.report()["tools"]["search"]["failed"] == 3
     assert s.mispaired(caught.value.partial["messages"]) == ""
 
 
 def model_retry():
-    return [middleware.ModelRetryMiddleware(max_retries=3, initial_delay=0)] if hasattr(middleware, "ModelRetryMiddleware") else []
+    return (
+        [middleware.ModelRetryMiddleware(max_retries=3, initial_delay=0)]
+        if hasattr(middleware, "ModelRetryMiddleware")
+        else []
+    )
 
 
 class Swallows(AgentMiddleware):
@@ -118,7 +120,7 @@ class Swallows(AgentMiddleware):
         for _ in range(3):
             try:
                 return handler(request)
-            except Exception:  # noqa: S112
+            except Exception:
                 continue
         raise RuntimeError("the model does not work")
 
@@ -195,7 +197,11 @@ def _after_messages(count):
 
     if "trigger" in inspect.signature(SummarizationMiddleware).parameters:
         return {"trigger": ("messages", count), "keep": ("messages", 1)}
-    return {"max_tokens_before_summary": 1, "messages_to_keep": 1, "token_counter": lambda messages: len(messages) >= count and 9}
+    return {
+        "max_tokens_before_summary": 1,
+        "messages_to_keep": 1,
+        "token_counter": lambda messages: len(messages) >= count and 9,
+    }
 
 
 class Listening(BaseCallbackHandler):
@@ -262,7 +268,9 @@ def test_tool_replaced_by_another_middleware():
 
     class Brings(AgentMiddleware):
         def wrap_tool_call(self, request, handler):
-            return handler(request.override(tool=seen.tool) if hasattr(request, "override") else _with(request, seen.tool))
+            return handler(
+                request.override(tool=seen.tool) if hasattr(request, "override") else _with(request, seen.tool)
+            )
 
     @tool
     def search(q: str = "word") -> str:

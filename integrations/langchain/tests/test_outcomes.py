@@ -133,7 +133,7 @@ def test_interrupt_passes(run, traced):
     assert len({span.attributes["toolguard.run.id"] for span in traced.spans()}) == 1
 
 
-@pytest.mark.parametrize("decision,bodies", [("approve", 1), ("reject", 0)])
+@pytest.mark.parametrize(("decision", "bodies"), [("approve", 1), ("reject", 0)])
 @pytest.mark.parametrize("run", [s.invoke, s.ainvoke])
 def test_human_in_the_loop(run, decision, bodies):
     """LangChain's approval middleware works as without the guard: approved calls count once, rejected ones never."""

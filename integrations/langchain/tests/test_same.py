@@ -45,15 +45,24 @@ SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type"
 DEFAULTS = {
     "by the function": lambda: tool(search),
     "by the function, guarded": lambda: tool(guard_tool(search)),
-    "by a model": lambda: StructuredTool.from_function(lambda q, n, pages: q, name="search", description="Looks.", args_schema=Query),
-    "by a JSON schema": lambda: StructuredTool.from_function(lambda q, n=3: q, name="search", description="Looks.", args_schema=SCHEMA),
+    "by a model": lambda: StructuredTool.from_function(
+        lambda q, n, pages: q, name="search", description="Looks.", args_schema=Query
+    ),
+    "by a JSON schema": lambda: StructuredTool.from_function(
+        lambda q, n=3: q, name="search", description="Looks.", args_schema=SCHEMA
+    ),
 }
 
 
 @pytest.mark.parametrize("case", DEFAULTS)
 def test_default_said_or_left_out(case, traced):
     """A default that the model says and one that it leaves out are the same call; another value is another call."""
-    asks = [("search", {"q": "a"}), ("search", {"q": "a", "n": 3}), ("search", {"n": 3, "q": "a"}), ("search", {"q": "a", "n": 4})]
+    asks = [
+        ("search", {"q": "a"}),
+        ("search", {"q": "a", "n": 3}),
+        ("search", {"n": 3, "q": "a"}),
+        ("search", {"q": "a", "n": 4}),
+    ]
     assert signatures(DEFAULTS[case](), asks, traced) == 2
 
 

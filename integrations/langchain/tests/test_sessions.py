@@ -110,6 +110,7 @@ def test_concurrent_runs_are_distinct(kind, where, traced):
 
 def test_resumed_run_is_the_same_run(traced):
     """A run resumed after a question goes on with its rings: laps before and after the pause add up."""
+
     @tool
     def search(q: str = "word") -> str:
         """Looks something up."""
@@ -172,7 +173,9 @@ def test_many_runs_of_one_session_are_forgotten():
     seen = s.look_up()
     with Session() as session:
         agent = create_agent(
-            s.model(lambda turn: [("search", {})] if turn % 2 else None), [seen.tool], middleware=[ToolGuardMiddleware()]
+            s.model(lambda turn: [("search", {})] if turn % 2 else None),
+            [seen.tool],
+            middleware=[ToolGuardMiddleware()],
         )
         for _ in range(320):
             agent.invoke(s.ask())

@@ -160,7 +160,7 @@ def test_middleware_changes_no_schema():
             bound.extend(tools)
             return self
 
-    model = Looking(script=lambda turn: None, histories=[])
+    model = Looking(script=lambda turn: None)
     create_agent(model, [seen.tool], middleware=[ToolGuardMiddleware()]).invoke(s.ask())
     assert bound == [seen.tool]
     assert bound[0] is seen.tool
@@ -169,7 +169,9 @@ def test_middleware_changes_no_schema():
 def test_conversation_id_is_the_threads_only(traced):
     """The conversation on the span is the caller's thread; a run without one belongs to no conversation."""
     guard = ToolGuardMiddleware(telemetry=traced.telemetry)
-    agent = create_agent(s.model(lambda turn: [("search", {})] if turn % 2 else None), [s.look_up().tool], middleware=[guard])
+    agent = create_agent(
+        s.model(lambda turn: [("search", {})] if turn % 2 else None), [s.look_up().tool], middleware=[guard]
+    )
     agent.invoke(s.ask(), {"configurable": {"thread_id": "thread-7"}})
     agent.invoke(s.ask())
     first, second = traced.spans()

@@ -25,7 +25,7 @@ def thread():
     return {"configurable": {"thread_id": uuid.uuid4().hex}}
 
 
-@pytest.mark.parametrize("tools,run", s.TOOLS_AND_WAYS)
+@pytest.mark.parametrize(("tools", "run"), s.TOOLS_AND_WAYS)
 def test_loop_stops_at_its_limit(tools, run):
     """Every way to run an agent ends in one CircuitOpen: limit bodies, no further model call, no id unanswered."""
     seen, model = tools(), s.model(s.for_ever("search"))

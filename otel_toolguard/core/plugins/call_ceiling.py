@@ -66,8 +66,8 @@ class CallCeiling:
                 counting = counting.above
         counting = run if self._narrow else None
         while counting is not None:
-            if found := self._narrower(counting, call):
-                return found
+            if narrow := self._narrower(counting, call):
+                return narrow
             counting = counting.above
         return top
 

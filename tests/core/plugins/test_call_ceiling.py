@@ -56,23 +56,50 @@ def test_exactly_the_limit_runs(limits, calls, expected, scope, settle):
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        ({"run": 1}, "The ceiling of 1 calls for the run is used up; call_ceiling run = 2 would have allowed one more."),
-        ({"session": 1}, "The ceiling of 1 calls for the session is used up; call_ceiling session = 2 would have allowed one more."),
-        ({"tools": {"*": 1}}, 'The ceiling of 1 calls for tool a is used up in this run; call_ceiling tools = {"*" = 2} would have allowed one more.'),
-        ({"classes": {"read": 1}}, "The ceiling of 1 calls for class read is used up in this run; call_ceiling classes = {read = 2} would have allowed one more."),
-        ({"signature": 1}, "The ceiling of 1 calls for this very call is used up in this run; call_ceiling signature = 2 would have allowed one more."),
+        (
+            {"run": 1},
+            "The ceiling of 1 calls for the run is used up; call_ceiling run = 2 would have allowed one more.",
+        ),
+        (
+            {"session": 1},
+            "The ceiling of 1 calls for the session is used up; call_ceiling session = 2 would have allowed one more.",
+        ),
+        (
+            {"tools": {"*": 1}},
+            'The ceiling of 1 calls for tool a is used up in this run; call_ceiling tools = {"*" = 2} would have allowed one more.',
+        ),
+        (
+            {"classes": {"read": 1}},
+            "The ceiling of 1 calls for class read is used up in this run; call_ceiling classes = {read = 2} would have allowed one more.",
+        ),
+        (
+            {"signature": 1},
+            "The ceiling of 1 calls for this very call is used up in this run; call_ceiling signature = 2 would have allowed one more.",
+        ),
     ],
 )
 def test_the_trip_names_the_setting_and_claims_no_loop(limits, why):
     """The sentence has the numbers and the setting that would have allowed it; the type is over-use."""
     _, trip = play(CallCeiling(**limits), ["a", "a"])
-    assert (trip.why, trip.loop_type, trip.limit, trip.observed, trip.period, trip.members) == (why, "over_use", 1, 1, None, ())
+    assert (trip.why, trip.loop_type, trip.limit, trip.observed, trip.period, trip.members) == (
+        why,
+        "over_use",
+        1,
+        1,
+        None,
+        (),
+    )
 
 
 def test_warnings_start_at_half_the_limit():
     """The first call after half a ceiling is used carries the warning."""
     chain, state = Chain([CallCeiling(run=4)]), SessionState("s")
-    assert [chain.admit(state, "r", ToolCall("a", "a:1")).warned for _ in range(4)] == [(), (), ("call_ceiling",), ("call_ceiling",)]
+    assert [chain.admit(state, "r", ToolCall("a", "a:1")).warned for _ in range(4)] == [
+        (),
+        (),
+        ("call_ceiling",),
+        ("call_ceiling",),
+    ]
 
 
 def test_classes_are_computed_only_if_asked_for():

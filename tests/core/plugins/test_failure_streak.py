@@ -22,7 +22,9 @@ def play(rule, script):
             call = ToolCall(name, f"{name}:{index}", neutral=name == "think", reached=name != "(malformed)")
             admission = chain.admit(state, "r", call)
             assert not isinstance(admission, Refuse)
-            waiting.append((admission.number, call, Outcome(KINDS[kind], failure={"!": "permanent", "?": "transient"}.get(kind))))
+            waiting.append(
+                (admission.number, call, Outcome(KINDS[kind], failure={"!": "permanent", "?": "transient"}.get(kind)))
+            )
         if not open_:
             for number, call, outcome in waiting:
                 trip = chain.settle(state, "r", number, call, outcome).trip
@@ -84,7 +86,13 @@ def test_thirds_add_up_exactly_at_the_limit(limit):
 def test_the_trip_is_an_error_storm():
     """Scope run, named after the tool."""
     _, trip = play(FailureStreak(2), "a! a!")
-    assert (trip.rule, trip.scope, trip.loop_type, trip.tool, trip.limit) == ("failure_streak", "run", "error_storm", "a", 2)
+    assert (trip.rule, trip.scope, trip.loop_type, trip.tool, trip.limit) == (
+        "failure_streak",
+        "run",
+        "error_storm",
+        "a",
+        2,
+    )
 
 
 def test_memory_is_bounded():

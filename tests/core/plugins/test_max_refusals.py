@@ -52,8 +52,17 @@ def test_refusals_in_a_row_and_in_all(limits, calls, expected):
 def test_the_stop_says_so():
     """The trip is the rule's own, fresh, and its sentence names the parameter that counted."""
     _, stop = play(MaxRefusals(2), ["x", "x"])
-    assert (stop.trip.rule, stop.trip.scope, stop.trip.loop_type, stop.fresh, stop.nth) == ("max_refusals", "run", "refused_too_often", True, 1)
-    assert stop.trip.why == "Calls were refused 2 times in a row, and the agent asked again; max_refusals limit = 3 would have allowed it."
+    assert (stop.trip.rule, stop.trip.scope, stop.trip.loop_type, stop.fresh, stop.nth) == (
+        "max_refusals",
+        "run",
+        "refused_too_often",
+        True,
+        1,
+    )
+    assert (
+        stop.trip.why
+        == "Calls were refused 2 times in a row, and the agent asked again; max_refusals limit = 3 would have allowed it."
+    )
     assert "total = 3" in play(MaxRefusals(9, total=2), ["x", "x"])[1].trip.why
 
 

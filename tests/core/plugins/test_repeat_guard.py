@@ -51,7 +51,7 @@ PIECES = st.lists(
 ).map(lambda pieces: [key for piece in pieces for key in piece])
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=2500, deadline=None)
 @given(keys=PIECES, limit=st.integers(2, 6), max_period=st.integers(1, 5))
 def test_the_counter_equals_the_definition(keys, limit, max_period):
     """Through the chain, call by call: the trip comes with the call, and the period, that the definition says."""
@@ -218,9 +218,15 @@ def test_the_trip_tells_the_cycle():
     lap = [(call(n, arguments={"q": "secret"}), Outcome("ok", exact="x", volatile="x")) for n in "ab"]
     _, trip = play(RepeatGuard(5, limits={2: 3}), lap * 3)
     assert (trip.loop_type, trip.scope, trip.period, trip.tool) == ("oscillation", "run", 2, "b")
-    assert [(member.tool, member.arguments) for member in trip.members] == [("a", {"q": "str(6)"}), ("b", {"q": "str(6)"})]
+    assert [(member.tool, member.arguments) for member in trip.members] == [
+        ("a", {"q": "str(6)"}),
+        ("b", {"q": "str(6)"}),
+    ]
     assert "secret" not in str(trip.to_dict())
-    assert trip.why == "The same 2 calls (a, b) came round 3 times in a row with the same results; repeat_guard limits = {2 = 4} would have allowed it."
+    assert (
+        trip.why
+        == "The same 2 calls (a, b) came round 3 times in a row with the same results; repeat_guard limits = {2 = 4} would have allowed it."
+    )
     assert play(RepeatGuard(3), "aaa")[1].loop_type == "exact_repeat"
 
 
@@ -231,7 +237,13 @@ def test_warnings_start_at_half_the_limit():
         permit = chain.admit(state, "r", call("a"))
         settled = chain.settle(state, "r", permit.number, call("a"), Outcome("ok", exact="x", volatile="x"))
         seen.append((settled.warned, settled.repeat_length, settled.repeat_count))
-    assert seen == [((), 0, 0), ((), 1, 2), (("repeat_guard",), 1, 3), (("repeat_guard",), 1, 4), (("repeat_guard",), 1, 5)]
+    assert seen == [
+        ((), 0, 0),
+        ((), 1, 2),
+        (("repeat_guard",), 1, 3),
+        (("repeat_guard",), 1, 4),
+        (("repeat_guard",), 1, 5),
+    ]
     assert chain.report(state)["longest_repeat"] == {"period": 1, "laps": 5}
 
 

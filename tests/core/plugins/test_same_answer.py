@@ -58,8 +58,17 @@ def test_distinct_calls_with_one_answer(limit, script, index):
 def test_the_trip_says_so():
     """Scope run, its own loop type, and the setting that would have allowed it."""
     _, trip, _ = play(2, "a1=x a2=x")
-    assert (trip.rule, trip.scope, trip.loop_type, trip.limit, trip.observed) == ("same_answer", "run", "same_answer", 2, 2)
-    assert trip.why == "2 different calls of a in a row got one and the same answer; same_answer limit = 3 would have allowed it."
+    assert (trip.rule, trip.scope, trip.loop_type, trip.limit, trip.observed) == (
+        "same_answer",
+        "run",
+        "same_answer",
+        2,
+        2,
+    )
+    assert (
+        trip.why
+        == "2 different calls of a in a row got one and the same answer; same_answer limit = 3 would have allowed it."
+    )
 
 
 def test_memory_is_bounded_while_observing():

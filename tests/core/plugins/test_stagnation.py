@@ -26,7 +26,13 @@ def parse(word):
     if answer == "huge":
         return call, Outcome(kind, exact=None, volatile=None, digits=None)
     digits = "".join("#" if c.isdigit() else c for c in answer)
-    return call, Outcome(kind, failure={"!": "permanent", "?": "transient"}.get(mark), exact=answer, volatile=flag + answer, digits=flag + digits)
+    return call, Outcome(
+        kind,
+        failure={"!": "permanent", "?": "transient"}.get(mark),
+        exact=answer,
+        volatile=flag + answer,
+        digits=flag + digits,
+    )
 
 
 def scores(script, limit=1000.0):
@@ -72,7 +78,7 @@ TABLE = [
     ("what cannot be compared is new", "a1=x a1=x a2=huge a1=x", [0, 1, 0, 0]),
     ("so is what cannot be signed", "a1=x a1=x h1=x a1=x", [0, 1, 0, 0]),
     ("twins of a batch count once", "[a1=x a1=x a1=x a1=x] a1=x", [0, 1]),
-    ("siblings with other answers count each", "[a1=x a1=y] a1=x", [0, 1]),
+    ("siblings with other answers count each", "[a1=x a1=y] a1=y", [0, 1]),
     ("of the failures of a batch only the first adds", "[a1=e! a2=e! b1=f!] a1=e!", [0.5, 1.5]),
 ]  # fmt: skip
 
@@ -80,10 +86,6 @@ TABLE = [
 @pytest.mark.parametrize(("name", "script", "expected"), TABLE)
 def test_scores_by_hand(name, script, expected):
     """Each sentence of the rule, on the smallest sequence that shows it."""
-    if name.startswith("pollers"):
-        script, expected = script.replace("a1=x p1", "a1=x a2=y p1"), [0, 0, 0, 0, 0, 0, 0]
-        assert scores(script) == expected
-        return
     assert scores(script) == expected
 
 
@@ -114,7 +116,14 @@ def definition(calls):
         yield score
 
 
-WORDS = st.builds("{}{}={}{}{}".format, st.sampled_from("abw"), st.integers(1, 3), st.sampled_from("xy"), st.integers(1, 2), st.sampled_from(["", "", "", "!", "?"]))
+WORDS = st.builds(
+    "{}{}={}{}{}".format,
+    st.sampled_from("abw"),
+    st.integers(1, 3),
+    st.sampled_from("xy"),
+    st.integers(1, 2),
+    st.sampled_from(["", "", "", "!", "?"]),
+)
 
 
 @settings(max_examples=800, deadline=None)
@@ -128,12 +137,12 @@ def test_the_score_equals_the_definition(words):
 def test_the_limit_is_met_at_its_score(limit, index):
     """The run stops with the result at which the score reaches the limit, not before."""
     chain, state = Chain([Stagnation(limit)]), SessionState("s")
-    for n in range(10):
-        call, outcome = parse("a1=x")
-        trip = chain.settle(state, "r", chain.admit(state, "r", call).number, call, outcome).trip
-        if trip:
-            break
-    assert n == index
+    call, outcome = parse("a1=x")
+    trips = []
+    while not any(trips):
+        trips.append(chain.settle(state, "r", chain.admit(state, "r", call).number, call, outcome).trip)
+    trip = trips[-1]
+    assert len(trips) == index + 1
     assert (trip.scope, trip.loop_type, trip.limit) == ("run", "stagnation", limit)
     assert f"stagnation limit = {int(trip.observed) + 1} " in trip.why
 
