@@ -494,3 +494,54 @@ def test_a_wrong_call_raises_the_function_s_own_type_error():
         with pytest.raises(TypeError, match="shout"):
             shout("a", 1, 2, 3)
         assert session.report()["failed"] == 2
+
+
+async def test_refusals_of_one_batch_are_one_refusal():
+    """Eight calls at once against a tool's ceiling of six: two are refused, the run goes on; asking again ends it."""
+    rules = Policy(plugins=[{"plugin": "call_ceiling", "tools": {"work": 6}}, {"plugin": "max_refusals", "limit": 2}])
+
+    @guard_tool
+    async def work(n):
+        await asyncio.sleep(0.01)
+        return n
+
+    @guard_tool
+    async def other():
+        return "fine"
+
+    async with Session(policy=rules):
+        answers = await asyncio.gather(*(work(n) for n in range(8)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [int] * 6 + [CircuitOpen] * 2
+        assert await other() == "fine"
+        with pytest.raises(CircuitOpen) as first:
+            await work(8)
+        assert not isinstance(first.value, SessionStopped)
+        with pytest.raises(SessionStopped) as second:
+            await work(9)
+        assert second.value.trip.rule == "max_refusals"
+
+
+async def test_asking_again_beside_a_slow_call_is_stopped_in_the_end():
+    """A slow call in flight does not make a storm of refused calls one batch for ever."""
+    rules = Policy(plugins=[{"plugin": "call_ceiling", "tools": {"work": 1}}, {"plugin": "max_refusals", "limit": 2}])
+
+    @guard_tool
+    async def slow():
+        await asyncio.sleep(60)
+
+    @guard_tool
+    async def work(n):
+        return n
+
+    async with Session(policy=rules) as session:
+        task = asyncio.create_task(slow())
+        await asyncio.sleep(0)
+        asked = 0
+        await work(0)
+        while session.trip is None and asked < 500:
+            asked += 1
+            with pytest.raises(CircuitOpen):
+                await work(asked)
+        task.cancel()
+    assert session.trip.rule == "max_refusals"
+    assert asked < 100

@@ -28,6 +28,11 @@ class Batch:
         self._open: dict[int, None] = {}
         self._waiting: list[Done] = []
 
+    @property
+    def running(self) -> bool:
+        """Whether calls have started and none of them has ended."""
+        return bool(self._open) and not self._waiting
+
     def before_start(self) -> Sequence[Done]:
         """Closes the batch if one of it has completed; returns what is to be judged before another call starts."""
         if not self._waiting:
@@ -74,7 +79,6 @@ class Batch:
 def _in_canonical_order(waiting: list[Done]) -> list[Done]:
     ready = sorted(waiting, key=_order)
     seen: set[tuple[str | None, ...]] = set()
-    failed = False
     for call, outcome in ready:
         answer = None if call.tool_class == "write" else outcome.volatile
         levels: list[tuple[str | None, ...]] = [(call.signature,), (call.signature, answer, outcome.kind)]
@@ -82,8 +86,10 @@ def _in_canonical_order(waiting: list[Done]) -> list[Done]:
             levels.append((call.signature, outcome.exact, outcome.kind, "exact"))
         outcome.twin = max((level for level, key in enumerate(levels, SAME_CALL) if key in seen), default=0)
         seen.update(levels)
-        if outcome.failed:
-            outcome.echo, failed = failed, True
+        outcome.echo = outcome.failed
+    failures = [outcome for _, outcome in ready if outcome.failed]
+    if failures:  # one counts; one that will not pass by itself says more than one that may
+        min(failures, key=lambda outcome: outcome.failure == "transient").echo = False
     return ready
 
 

@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_toolguard.core.decision import Admission, Circuit, Finding, InFlight, Permit, Refuse, Settled, Stop, Trip
-from otel_toolguard.core.state import PAUSED_KEPT, SIGNATURES_KEPT, TOOLS_KEPT, RunState, SessionState
+from otel_toolguard.core.state import PAUSED_KEPT, SIGNATURES_KEPT, SPARED_MOST, TOOLS_KEPT, RunState, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,10 +83,9 @@ class Chain:
         latched = state.stop or _stop_of(run)
         if latched is not None:
             return self._refuse(run, call, latched, fresh=False)
-        if run.circuits:
-            circuit = run.circuits.get("signature:" + call.signature) or run.circuits.get("tool:" + call.tool)
-            if circuit is not None:
-                return self._refuse(run, call, circuit, fresh=False)
+        circuit = _narrow(run, call) if run.circuits else None
+        if circuit is not None:
+            return self._refuse(run, call, circuit, fresh=False)
         return self._judge_start(state, run, call)
 
     def _judge_start(self, state: SessionState, run: RunState, call: ToolCall) -> Admission:
@@ -106,9 +105,11 @@ class Chain:
                 return self._refuse(run, call, self._open(run, call, finding), fresh=True)
         ready = run.batch.before_start()
         if ready:
-            opened, would_before = self._judge(run, ready, Settled())
+            settled = Settled()
+            opened, would_before = self._judge(run, ready, settled)
             would = would or would_before
-            if opened is not None:
+            warned += settled.warned
+            if opened is not None and (opened.trip.stops or opened is _narrow(run, call)):
                 return self._refuse(run, call, opened, fresh=True)
         if resumed:
             run.paused = [call_id for call_id in run.paused if call_id != call.call_id]
@@ -186,8 +187,7 @@ class Chain:
         return opened, would
 
     def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool) -> Refuse:
-        counted = call.batch is None or call.batch != run.refusal_batch
-        run.refusal_batch = call.batch
+        counted = self._counts(run, call)
         run.refusals += 1
         if counted:
             run.refused_in_row += 1
@@ -205,13 +205,25 @@ class Chain:
             signature_calls=run.signatures.get(call.signature, 0), run_calls=run.calls, session_calls=run.session.calls,
         )  # fmt: skip
 
+    def _counts(self, run: RunState, call: ToolCall) -> bool:
+        """Whether a refusal counts: those of one batch count once.
+
+        Where nobody names the batch, a refusal beside calls that started and have not ended is taken for a sibling of
+        theirs, up to a bound: somebody may ask again and again while one slow call runs.
+        """
+        batch = call.batch or (f"#{run.number}" if run.batch.running else None)
+        spared = batch is not None and batch == run.refusal_batch
+        if spared and call.batch is None:
+            run.refusals_spared += 1
+            spared = run.refusals_spared < SPARED_MOST
+        if not spared:
+            run.refusal_batch, run.refusals_spared = batch, 0
+        return not spared
+
     def _open(self, run: RunState, call: ToolCall | None, finding: Finding) -> Circuit:
         circuit = Circuit(self._trip(run, call, finding))
         if circuit.trip.stops:
-            for stopped in lineage(run):  # a stop anywhere stops the tree
-                stopped.stop = stopped.stop or circuit
-            if self.lasting_stop:
-                run.session.stop = circuit
+            self._latch(run, circuit)
         elif call is not None:
             key = call.signature if finding.scope == "signature" else call.tool
             run.circuits[f"{finding.scope}:{key}"] = circuit
@@ -253,8 +265,14 @@ class Chain:
     def adopt(self, state: SessionState, run_id: str, trip: Trip) -> None:
         """Stops a run because a run nested in one of its calls was stopped, even one of another session."""
         run = state.runs.get(run_id)
-        for stopped in lineage(run) if run is not None and not self.observe else ():
-            stopped.stop = stopped.stop or Circuit(trip)
+        if run is not None and not self.observe:
+            self._latch(run, Circuit(trip))
+
+    def _latch(self, run: RunState, circuit: Circuit) -> None:
+        for stopped in lineage(run):  # a stop anywhere stops the tree
+            stopped.stop = stopped.stop or circuit
+        if self.lasting_stop:
+            run.session.stop = run.session.stop or circuit
 
     def stop(self, state: SessionState, reason: str) -> Trip:
         """Stops every run of the session until ``reset``; a stop that holds already stays as it is."""
@@ -276,7 +294,7 @@ class Chain:
         for run in state.runs.values():
             fresh = RunState(run.id, state, run.above)
             run.stop, run.circuits, run.batch, run.rules = None, {}, fresh.batch, {}
-            run.refusals = run.refused_in_row = 0
+            run.refusals = run.refused_in_row = run.refusals_spared = 0
             run.refusal_batch, run.would, run.flight, run.paused = None, [], {}, []
             if ceilings:
                 run.calls, run.signatures, run.tools, run.classes = 0, {}, {}, {}
@@ -327,6 +345,11 @@ def lineage(run: RunState) -> Iterator[RunState]:
     while here is not None:
         yield here
         here = here.above
+
+
+def _narrow(run: RunState, call: ToolCall) -> Circuit | None:
+    """The open circuit of the call's own signature or tool."""
+    return run.circuits.get("signature:" + call.signature) or run.circuits.get("tool:" + call.tool)
 
 
 def _stop_of(run: RunState) -> Circuit | None:

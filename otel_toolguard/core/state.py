@@ -11,6 +11,8 @@ STATE_VERSION = 1
 SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
 TOOLS_KEPT = 256
 PAUSED_KEPT = 256
+SPARED_MOST = 64  # refusals taken for one batch where nobody names the batch
+OPEN_RUNS_KEPT = 256  # runs that nobody ended, which a session still remembers
 RUNS_KEPT = 32  # ended runs that a session still remembers
 
 
@@ -32,7 +34,7 @@ class RunState:
 
     __slots__ = (
         "above", "batch", "calls", "circuits", "classes", "ended", "flight", "id", "most_in_flight", "number",
-        "paused", "refusal_batch", "refusals", "refused_in_row", "rules", "session", "signatures", "stop", "tools",
+        "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules", "session", "signatures", "stop", "tools",
         "would",
     )  # fmt: skip
 
@@ -46,6 +48,7 @@ class RunState:
         self.refusals = 0
         self.refused_in_row = 0
         self.refusal_batch: str | None = None
+        self.refusals_spared = 0
         self.signatures: dict[str, int] = {}
         self.tools: dict[str, int] = {}
         self.classes: dict[str, int] = {}
@@ -87,7 +90,7 @@ class RunState:
         return run
 
 
-_PLAIN_RUN = ("calls", "classes", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals",
+_PLAIN_RUN = ("calls", "classes", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals", "refusals_spared",
               "refused_in_row", "rules", "signatures", "tools", "would")  # fmt: skip
 
 
@@ -127,9 +130,12 @@ class SessionState:
         if len(self.runs) < RUNS_KEPT:
             return
         needed = {run.above.id for run in self.runs.values() if run.above}
-        done = [run.id for run in self.runs.values() if run.ended and not run.flight and run.id not in needed]
-        for run_id in done[: len(self.runs) - RUNS_KEPT + 1]:
-            del self.runs[run_id]
+        idle = [run for run in self.runs.values() if not run.flight and run.id not in needed]
+        done = [run for run in idle if run.ended][: len(self.runs) - RUNS_KEPT + 1]
+        if not done and len(self.runs) >= OPEN_RUNS_KEPT:  # a framework may never say that its runs have ended
+            done = idle[:1]
+        for run in done:
+            del self.runs[run.id]
 
     @property
     def in_flight(self) -> int:

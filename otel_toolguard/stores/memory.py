@@ -58,7 +58,7 @@ class MemoryStore:
                 if entry.gone:  # forgotten between look-up and lock
                     continue
                 now = self._clock()
-                if now - entry.used > self._ttl:
+                if now - entry.used > self._ttl and not entry.state.in_flight:
                     entry.state = SessionState(session_id)
                 entry.used = now
                 return step(entry.state)

@@ -174,3 +174,14 @@ def test_in_flight_counts_over_all_runs():
     assert state.in_flight == 3
     judge.settle(state, "y", permits[1].number, ToolCall("t", "t:1"), Outcome("ok"))
     assert state.in_flight == 2
+
+
+def test_runs_that_nobody_ends_are_forgotten_in_the_end():
+    """A framework that never says that its runs are over does not fill the memory; running calls keep theirs."""
+    session = SessionState("s")
+    busy = session.run("busy")
+    busy.flight[1] = InFlight("t", "t:1", "other", "reversible")
+    for n in range(1000):
+        session.run(f"run-{n}")
+    assert len(session.runs) <= OPEN_RUNS_KEPT
+    assert {"busy", "run-999"} <= set(session.runs)

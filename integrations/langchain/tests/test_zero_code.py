@@ -232,3 +232,12 @@ def test_command_reads_our_settings(tmp_path):
     settings.write_text('[[tool_plugins]]\nplugin = "repeat_guard"\nlimit = 3\n')
     result, _ = under_opentelemetry(OTEL_TRACES_EXPORTER="none", TOOLGUARD_CONFIG=str(settings))
     assert result == ["LangChainStopped", 3, 3]
+
+
+def test_example():
+    """The example in examples/ runs as it stands and shows a stop."""
+    out = run_python(
+        f"import runpy; runpy.run_path({str(HERE.parent / 'examples' / 'agent.py')!r}, run_name='__main__')"
+    )
+    assert "stopped:" in out
+    assert "each call answered" in out

@@ -122,7 +122,8 @@ class RepeatGuard:
         return f"limits = {{{period} = {more}}}" if period in self._own else f"limit = {more}"
 
     def _trip(self, newest_first: list[list[Any]], period: int, laps: int, limit: int) -> Finding:
-        members = tuple(Member(*member) for _, _, _, member in reversed(newest_first) if member)
+        lap = [member for _, _, _, member in reversed(newest_first) if member]
+        members = tuple({signature: Member(tool, signature, said) for tool, signature, said in lap}.values())
         failed = _all_failed(newest_first)
         names = ", ".join(dict.fromkeys(member.tool for member in members))
         what = f"the same call of {names}" if period == 1 else f"the same {period} calls ({names})"

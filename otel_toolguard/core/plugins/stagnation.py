@@ -20,6 +20,7 @@ ERRORS_KEPT = 256
 COUNTS_KEPT = 256
 TOP = 3  # what one repeat adds at most
 KNOWN, NEW = 1.0, 0.5  # what a failure adds
+_THIRDS = 1e-9  # three thirds are a little less than one in binary
 
 
 class Stagnation:
@@ -65,7 +66,7 @@ class Stagnation:
         _add(count, key, COUNTS_KEPT, count.get(key, 0) + 1)
         for known in (key, call.signature, numbers_differ, variant):
             _add(seen, known, SEEN_KEPT)
-        share = mine["score"] / self.limit
+        share = (mine["score"] + _THIRDS) / self.limit
         return self._finding(mine["score"], share) if share >= 0.5 else None
 
     def _failure(self, mine: dict[str, Any], call: ToolCall, outcome: Outcome, key: str) -> None:
