@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from otel_toolguard.core.call import Outcome, ToolCall
 from otel_toolguard.core.chain import Chain
-from otel_toolguard.core.decision import Refuse
+from otel_toolguard.core.decision import InFlight, Refuse
 from otel_toolguard.core.plugins.call_ceiling import CallCeiling
 from otel_toolguard.core.plugins.failure_streak import FailureStreak
 from otel_toolguard.core.plugins.max_refusals import MaxRefusals
@@ -16,7 +16,7 @@ from otel_toolguard.core.plugins.repeat_guard import RepeatGuard
 from otel_toolguard.core.plugins.same_answer import SameAnswer
 from otel_toolguard.core.plugins.stagnation import Stagnation
 from otel_toolguard.core.plugins.tool_stats import ToolStats
-from otel_toolguard.core.state import PAUSED_KEPT, RUNS_KEPT, SIGNATURES_KEPT, SessionState
+from otel_toolguard.core.state import OPEN_RUNS_KEPT, PAUSED_KEPT, RUNS_KEPT, SIGNATURES_KEPT, SessionState
 
 ABOVE = {"root": None, "child": "root", "grandchild": "child", "brother": "root", "other": None}
 TOOLS = {"a": "read", "b": "write", "\ud800": "other"}
