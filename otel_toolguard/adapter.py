@@ -31,6 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 KEPT = 256  # sessions and runs that an adapter remembers between calls; their state is in the store
+DECORATORS = 16  # looked through on one function; a proxy may claim to wrap itself
 
 
 def native(base: type[Exception], *, name: str, module: str) -> type[SessionStopped]:
@@ -100,9 +101,9 @@ class FrameworkRuns:
             over[1].end_run(over[0][1])
 
 
-def stop_of(place: Place) -> Trip | None:
+def stop_of(place: Place | None) -> Trip | None:
     """Why a run may go no further: its own stop, or that of a run in one of whose calls it was started."""
-    at: Place | None = place
+    at = place
     while at is not None:
         trip: Trip | None = at.session.trip_of(at.run_id) if at.guard.judges else None
         if trip is not None:
@@ -126,7 +127,7 @@ def dealt_with(attempt: Attempt, error: CircuitOpen) -> bool:
 
     A refusal leaves the run going on; a stop inside has stopped this run too, whose own gate ends it.
     """
-    return not isinstance(error, SessionStopped) or (attempt.place is not None and stop_of(attempt.place) is not None)
+    return not isinstance(error, SessionStopped) or stop_of(attempt.place) is not None
 
 
 class GuardedTool:
@@ -145,12 +146,10 @@ class GuardedTool:
     ) -> None:  # fmt: skip
         told: Tool | None = None
         self.body = body  # the innermost function: other decorators may stand between the framework and ours
-        while True:
+        for _ in range(DECORATORS):
             for guarded in (self.body, getattr(self.body, "_self_parent", None)):  # a method is bound from its guard
                 told = guarded.guarded_tool if told is None and isinstance(guarded, GuardedFunction) else told
-            if not hasattr(self.body, "__wrapped__"):
-                break
-            self.body = self.body.__wrapped__
+            self.body = getattr(self.body, "__wrapped__", self.body)
         self.tool = told.named(name) if told is not None else Tool(name, hints=hints)
         self._binder = Binder(body) if body is not None else None
         self._defaults = dict(defaults or {})

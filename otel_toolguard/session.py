@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from otel_toolguard.attempt import Guard, Place, here
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.errors import CircuitOpen, SessionStopped
-from otel_toolguard.settings import Policy
+from otel_toolguard.settings import ENVIRONMENT, Policy
 from otel_toolguard.stores import resolve
 from otel_toolguard.telemetry import Telemetry
 
@@ -254,11 +254,11 @@ def signer(key: bytes) -> Signer:
 
 def default_policy() -> Policy:
     """What environment, file and default profile say now."""
-    return _policy(tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("TOOLGUARD_"))))
+    return _policy(tuple(map(os.environ.get, ENVIRONMENT)))
 
 
 @lru_cache(maxsize=16)
-def _policy(_environment: tuple[tuple[str, str], ...]) -> Policy:
+def _policy(_environment: tuple[str | None, ...]) -> Policy:
     return Policy()
 
 

@@ -40,8 +40,8 @@ class ToolCall:
     """
 
     __slots__ = (
-        "agent", "arguments", "batch", "call_id", "capture", "neutral", "patience", "poll", "reached", "risk", "shape", "signature",
-        "tool", "tool_class", "whole",
+        "agent", "arguments", "batch", "call_id", "capture", "neutral", "patience", "poll", "reached", "risk",
+        "shape", "signature", "tool", "tool_class", "whole",
     )  # fmt: skip
 
     def __init__(

@@ -57,9 +57,9 @@ class Chain:
         self.observe = observe
         self.lasting_stop = lasting_stop
         self.needs = frozenset(need for plugin in self.plugins for need in getattr(plugin, "needs", ()))
-        self._admits = [plugin for plugin in self.plugins if hasattr(plugin, "admit")]
-        self._settles = [plugin for plugin in self.plugins if hasattr(plugin, "settle")]
-        self._refusals = [plugin for plugin in self.plugins if hasattr(plugin, "refused")]
+        self._admits = _hooks(self.plugins, "admit")
+        self._settles = _hooks(self.plugins, "settle")
+        self._refusals = _hooks(self.plugins, "refused")
 
     def admit(
         self, state: SessionState, run_id: str, call: ToolCall, *,
@@ -93,8 +93,8 @@ class Chain:
         resumed = call.call_id is not None and call.call_id in run.paused
         warned: tuple[str, ...] = ()
         would: Trip | None = None
-        for plugin in () if resumed else self._admits:
-            finding = plugin.admit(self._mine(plugin, run), run, call)
+        for hook in () if resumed else self._admits:
+            finding = hook.call(hook.mine(run), run, call)
             if finding is None:
                 continue
             if finding.share < 1:
@@ -120,7 +120,7 @@ class Chain:
     def _reserve(self, state: SessionState, run: RunState, call: ToolCall, *, counted: bool) -> Permit:
         run.number = number = run.number + 1
         run.batch.start(number)
-        run.flight[number] = InFlight(call.tool, call.signature, call.tool_class, call.risk)
+        run.flight[number] = (call.tool, call.signature, call.tool_class, call.risk)
         run.most_in_flight = max(run.most_in_flight, len(run.flight))
         run.refused_in_row = 0
         if counted:
@@ -165,13 +165,13 @@ class Chain:
     def _judge(self, run: RunState, ready: Sequence[Done], settled: Settled) -> tuple[Circuit | None, Trip | None]:
         opened: Circuit | None = None
         would: Trip | None = None
+        # What ends after a stop, wherever in the tree, opens no second circuit.
+        stopped = run.session.stop is not None or _stop_of(run) is not None
         for call, outcome in ready:
-            for plugin in self._settles:
-                # What ends after a stop, wherever in the tree, opens no second circuit.
-                stopped = opened is not None or run.session.stop is not None or _stop_of(run) is not None
-                if stopped and not getattr(plugin, "observes", False):
+            for hook in self._settles:
+                if stopped and not hook.observes:
                     continue
-                finding = plugin.settle(self._mine(plugin, run), run, call, outcome)
+                finding = hook.call(hook.mine(run), run, call, outcome)
                 if finding is None:
                     continue
                 if finding.period is not None:
@@ -183,7 +183,9 @@ class Chain:
                 elif self.observe:
                     would = would or self._would(run, call, finding)
                 else:
-                    opened = self._open(run, call, finding)
+                    circuit = self._open(run, call, finding)
+                    stopped = circuit.trip.stops
+                    opened = circuit if opened is None or stopped else opened
         return opened, would
 
     def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool) -> Refuse:
@@ -193,8 +195,8 @@ class Chain:
             run.refused_in_row += 1
         circuit.refused += 1
         if not circuit.trip.stops:
-            for plugin in self._refusals:
-                finding = plugin.refused(self._mine(plugin, run), run, call, counted)
+            for hook in self._refusals:
+                finding = hook.call(hook.mine(run), run, call, counted)
                 if finding is not None and finding.share >= 1:
                     circuit, fresh = self._open(run, call, finding), True
                     circuit.refused = 1
@@ -251,7 +253,7 @@ class Chain:
             limit=finding.limit,
             observed=finding.observed,
             members=finding.members,
-            in_flight=tuple(run.flight.values()),
+            in_flight=tuple(InFlight(*row) for row in run.flight.values()),
             session_id=run.session.id,
             run_id=run.id,
             agent=call.agent if call else None,
@@ -282,7 +284,8 @@ class Chain:
                 id=hashlib.blake2b(f"{state.id}\0{len(state.audit)}".encode("utf-8", "surrogatepass"),
                                    digest_size=8).hexdigest(),
                 rule="session.stop", scope="session", session_id=state.id, loop_type="stopped_by_operator",
-                at_call=run.calls, in_flight=tuple(f for r in state.runs.values() for f in r.flight.values()),
+                at_call=run.calls,
+                in_flight=tuple(InFlight(*row) for each in state.runs.values() for row in each.flight.values()),
                 why=f"An operator stopped the session: {reason}; session.reset(reason) would let it go on.",
             )  # fmt: skip
             state.stop = Circuit(trip)
@@ -304,9 +307,8 @@ class Chain:
     def retry(self, state: SessionState, run_id: str, kind: str, attempt: int) -> None:
         """Tells each plugin of a retry that the host reports; ``attempt`` counts from 1."""
         run = state.run(run_id)
-        for plugin in self.plugins:
-            if hasattr(plugin, "on_retry"):
-                plugin.on_retry(self._mine(plugin, run), kind, attempt)
+        for hook in _hooks(self.plugins, "on_retry"):
+            hook.call(hook.mine(run), kind, attempt)
 
     def report(self, state: SessionState) -> dict[str, Any]:
         """The parts of all plugins that report, put together, and every trip that the session remembers."""
@@ -324,12 +326,30 @@ class Chain:
             "trips": [trip.to_dict() for trip in trips.values()],
         }
 
-    def _mine(self, plugin: Any, run: RunState) -> Any:
-        rules = run.session.rules if getattr(plugin, "lasting", False) else run.rules
-        mine = rules.get(plugin.name)
+
+class _Hook:
+    """One hook of one plugin, looked up once: the hot path asks for no attribute of a stranger."""
+
+    __slots__ = ("_lasting", "_name", "_start", "call", "observes")
+
+    def __init__(self, plugin: Any, call: Any) -> None:
+        self.call = call
+        self.observes = bool(getattr(plugin, "observes", False))
+        self._lasting = bool(getattr(plugin, "lasting", False))
+        self._name = plugin.name
+        self._start = getattr(plugin, "start", dict)
+
+    def mine(self, run: RunState) -> Any:
+        """The plugin's own state in this run (in this session, if it is lasting)."""
+        rules = run.session.rules if self._lasting else run.rules
+        mine = rules.get(self._name)
         if mine is None:
-            mine = rules[plugin.name] = plugin.start() if hasattr(plugin, "start") else {}
+            mine = rules[self._name] = self._start()
         return mine
+
+
+def _hooks(plugins: Iterable[Any], name: str) -> list[_Hook]:
+    return [_Hook(plugin, getattr(plugin, name)) for plugin in plugins if hasattr(plugin, name)]
 
 
 def circuits_of(run: RunState) -> Iterator[Circuit]:

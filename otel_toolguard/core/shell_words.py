@@ -12,7 +12,7 @@ _IN_BRACE = re.compile(r"[^\"'\\$`}]++")
 _IN_TEST = re.compile(r"[^\s\\'\"`$]++")
 
 
-class TooDeep(Exception):  # noqa: N818
+class TooDeep(Exception):
     """The text is nested too deeply to go on."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from otel_toolguard.core.batch import Batch
-from otel_toolguard.core.decision import Circuit, InFlight
+from otel_toolguard.core.decision import Circuit
 
 STATE_VERSION = 1
 SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
@@ -24,7 +24,8 @@ class RunState:
         calls: Admissions of this run and of the runs nested in it.
         number: The number given to the run's newest admission.
         refusals: Calls refused; ``refused_in_row`` since the last admission.
-        flight: Calls whose bodies run, by number; ``most_in_flight`` is how many there were at once.
+        flight: Tool, signature, class and risk of the calls whose bodies run, by number; ``most_in_flight`` is how many
+            there were at once.
         paused: Ids of calls that were interrupted for an approval and will be asked for again.
         stop: The latch: set once, every later call is refused.
         circuits: Open circuits of scope signature and tool.
@@ -34,8 +35,8 @@ class RunState:
 
     __slots__ = (
         "above", "batch", "calls", "circuits", "classes", "ended", "flight", "id", "most_in_flight", "number",
-        "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules", "session", "signatures", "stop", "tools",
-        "would",
+        "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules", "session", "signatures",
+        "stop", "tools", "would",
     )  # fmt: skip
 
     def __init__(self, run_id: str, session: SessionState, above: RunState | None = None) -> None:
@@ -52,7 +53,7 @@ class RunState:
         self.signatures: dict[str, int] = {}
         self.tools: dict[str, int] = {}
         self.classes: dict[str, int] = {}
-        self.flight: dict[int, InFlight] = {}
+        self.flight: dict[int, tuple[str, str, str, str]] = {}
         self.most_in_flight = 0
         self.paused: list[str] = []
         self.stop: Circuit | None = None
@@ -66,7 +67,7 @@ class RunState:
         return {
             "above": self.above.id if self.above else None,
             "batch": self.batch.to_plain(),
-            "flight": [[n, f.tool, f.signature, f.tool_class, f.risk] for n, f in self.flight.items()],
+            "flight": [[number, *row] for number, row in self.flight.items()],
             "stop": self.stop.to_plain() if self.stop else None,
             "circuits": {key: circuit.to_plain() for key, circuit in self.circuits.items()},
             **{name: getattr(self, name) for name in _PLAIN_RUN},
@@ -82,7 +83,7 @@ class RunState:
         """
         run = cls(run_id, session, session.runs[plain["above"]] if plain["above"] is not None else None)
         run.batch = Batch.from_plain(plain["batch"])
-        run.flight = {number: InFlight(*rest) for number, *rest in plain["flight"]}
+        run.flight = {number: (tool, signature, kind, risk) for number, tool, signature, kind, risk in plain["flight"]}
         run.stop = _circuit(plain["stop"], known)
         run.circuits = {key: Circuit.from_plain(circuit) for key, circuit in plain["circuits"].items()}
         for name in _PLAIN_RUN:
@@ -90,8 +91,10 @@ class RunState:
         return run
 
 
-_PLAIN_RUN = ("calls", "classes", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals", "refusals_spared",
-              "refused_in_row", "rules", "signatures", "tools", "would")  # fmt: skip
+_PLAIN_RUN = (
+    "calls", "classes", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals", "refusals_spared",
+    "refused_in_row", "rules", "signatures", "tools", "would",
+)  # fmt: skip
 
 
 class SessionState:

@@ -23,11 +23,15 @@ from otel_toolguard.settings.tools import POLLER_PATIENCE, ToolSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PLUGINS", "POLLER_PATIENCE", "PROFILES", "Policy", "ToolSettings"]
+__all__ = ["ENVIRONMENT", "PLUGINS", "POLLER_PATIENCE", "PROFILES", "Policy", "ToolSettings"]
 
 Mode = Literal["enforce", "observe", "off"]
 MODES: tuple[Mode, ...] = ("enforce", "observe", "off")
 LATCHES = ("run", "session")
+ENVIRONMENT = (  # all that a policy asks the environment for
+    "TOOLGUARD_CONFIG", "TOOLGUARD_PROFILE", "TOOLGUARD_MODE", "TOOLGUARD_STRICT", "TOOLGUARD_SIGNATURE_KEY",
+    "TOOLGUARD_CAPTURE_ARGUMENTS",
+)  # fmt: skip
 FILE_VERSION = 1
 _FILE_KEYS = ("version", "profile", "mode", "strict", "latch", "capture_arguments", "tool_plugins", "tools")
 _NO_TOOL = ToolSettings()
@@ -70,7 +74,7 @@ class Policy:
             "profile": profile, "tool_plugins": plugins, "tools": tools, "mode": mode, "strict": strict, "latch": latch,
             "signature_key": signature_key, "capture_arguments": capture_arguments,
         }  # fmt: skip
-        path = os.environ.get("TOOLGUARD_CONFIG")
+        path = os.environ.get(ENVIRONMENT[0])
         self._set({name: value for name, value in code.items() if value is not None}, path)
 
     @classmethod
@@ -185,10 +189,10 @@ def _read(path: str) -> tuple[str, dict[str, Any]]:
 
 def _environment() -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name in ("profile", "mode", "strict", "signature_key", "capture_arguments"):
-        text = os.environ.get("TOOLGUARD_" + name.upper())
+    for variable in ENVIRONMENT[1:]:
+        text = os.environ.get(variable)
         if text:
-            values[name] = text
+            values[variable.removeprefix("TOOLGUARD_").lower()] = text
     return values
 
 

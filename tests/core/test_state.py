@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from otel_toolguard.core.call import Outcome, ToolCall
 from otel_toolguard.core.chain import Chain
-from otel_toolguard.core.decision import InFlight, Refuse
+from otel_toolguard.core.decision import Refuse
 from otel_toolguard.core.plugins.call_ceiling import CallCeiling
 from otel_toolguard.core.plugins.failure_streak import FailureStreak
 from otel_toolguard.core.plugins.max_refusals import MaxRefusals
@@ -180,7 +180,7 @@ def test_runs_that_nobody_ends_are_forgotten_in_the_end():
     """A framework that never says that its runs are over does not fill the memory; running calls keep theirs."""
     session = SessionState("s")
     busy = session.run("busy")
-    busy.flight[1] = InFlight("t", "t:1", "other", "reversible")
+    busy.flight[1] = ("t", "t:1", "other", "reversible")
     for n in range(1000):
         session.run(f"run-{n}")
     assert len(session.runs) <= OPEN_RUNS_KEPT

@@ -21,22 +21,21 @@ class ToolGuardLangChainInstrumentor(ToolGuardInstrumentor):
         return ("langchain >= 1.0, < 2",)
 
     def patch(self, patches: Patches, telemetry: Telemetry | None) -> None:
-        """Replaces every binding of ``create_agent``."""
-        # Here, not at the top: the entry point must load where LangChain is absent.
+        """Replaces every binding of ``create_agent``; imports it here, for the entry point must load without it."""
         from langchain.agents import create_agent  # noqa: PLC0415
         from langchain.agents.middleware import AgentMiddleware  # noqa: PLC0415
 
         from otel_toolguard_langchain._middleware import ToolGuardMiddleware  # noqa: PLC0415
 
-        def wraps_tools(one: Any) -> bool:
-            hooks = ("wrap_tool_call", "awrap_tool_call")
-            return any(getattr(type(one), hook) is not getattr(AgentMiddleware, hook) for hook in hooks)
+        def wraps(one: Any) -> bool:
+            mine = (type(one).wrap_tool_call, type(one).awrap_tool_call)
+            return mine != (AgentMiddleware.wrap_tool_call, AgentMiddleware.awrap_tool_call)
 
         @functools.wraps(create_agent)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             given = list(kwargs.get("middleware") or ())
             if not any(isinstance(one, ToolGuardMiddleware) for one in given):
-                at = max((place for place, one in enumerate(given, 1) if wraps_tools(one)), default=0)
+                at = max((place for place, one in enumerate(given, 1) if wraps(one)), default=0)
                 given.insert(at, ToolGuardMiddleware(telemetry=telemetry))
             return create_agent(*args, **{**kwargs, "middleware": given})
 

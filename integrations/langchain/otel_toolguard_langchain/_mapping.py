@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
@@ -39,25 +39,17 @@ def guarded_tool(name: str, tool: BaseTool | None, *, asynchronous: bool) -> Gua
     if asynchronous:
         own = type(tool)._arun is not BaseTool._arun and not hasattr(tool, "func")  # noqa: SLF001
         body = getattr(tool, "coroutine", None) or (tool._arun if own else body)  # noqa: SLF001
-    return GuardedTool(
-        name, body, defaults={key: part["default"] for key, part in tool.args.items() if "default" in part}
-    )
+    try:
+        parts = tool.args
+    except Exception:  # no schema to show to a model, yet it may run
+        parts = {}
+    return GuardedTool(name, body, defaults={key: part["default"] for key, part in parts.items() if "default" in part})
 
 
 def refusal(request: ToolCallRequest, error: CircuitOpen) -> ToolMessage:
     """The answer to a call that was not run."""
     call = request.tool_call
     return ToolMessage(content=error.to_tool_message(), tool_call_id=call["id"], name=call["name"], status="error")
-
-
-def farewell(trip: Trip) -> AIMessage:
-    """The last message of a run that is ended without an exception."""
-    return AIMessage(content=f"Stopped: {trip.why}", response_metadata={"toolguard": trip.to_dict()})
-
-
-def batch_of(state: Any) -> str | None:
-    """The message that asked for the call; calls of one message are one batch."""
-    return next((message.id for message in reversed(state["messages"]) if isinstance(message, AIMessage)), None)
 
 
 def said(result: Any) -> Any:
@@ -70,9 +62,8 @@ def said(result: Any) -> Any:
 
 def ended(result: Any) -> Ended | None:
     """A failure, if a message says so; None leaves it to what the tool's function returned."""
-    errors = (one.content for one in _messages(result) if isinstance(one, ToolMessage) and one.status == "error")
-    message = next(errors, None)
-    return None if message is None else failed_result(str(message))
+    failed = [one for one in _messages(result) if isinstance(one, ToolMessage) and one.status == "error"]
+    return failed_result(str(failed[0].content)) if failed else None
 
 
 def _messages(result: Any) -> list[BaseMessage]:

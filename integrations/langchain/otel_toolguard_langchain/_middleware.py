@@ -1,8 +1,7 @@
 """Maps LangChain's tool calls to attempts, and decisions to what LangChain understands.
 
-The run loop: ``before_agent`` → (``before_model`` → model → tools) … . A refused call is answered with an error
-``ToolMessage``, so that each call id of the history has its answer; the stop is raised at the next ``before_model``,
-before the model is paid again. It is a ``GraphBubbleUp`` too: LangGraph, retry and error middleware let those pass.
+A refused call is answered with an error ``ToolMessage``, so that each call id of the history has its answer; the stop
+is raised at the next ``before_model``, as a ``GraphBubbleUp``: LangGraph, retry and error middleware let those pass.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_args
 
 from langchain.agents.middleware import AgentMiddleware, hook_config
 from langchain.agents.middleware.types import AgentState, PrivateStateAttr
+from langchain_core.messages import AIMessage
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
 from otel_toolguard.adapter import Attempt, FrameworkRuns, GuardedTools, Place, counted, dealt_with, native, stop_of
-from otel_toolguard_langchain._mapping import Reason, batch_of, ended, farewell, guarded_tool, refusal, said, stop_in
+from otel_toolguard_langchain._mapping import Reason, ended, guarded_tool, refusal, said, stop_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,15 +45,15 @@ class GuardState(AgentState[Any]):
 class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
     """Guards every tool call of an agent.
 
-    It belongs after all middleware that wraps tool calls, so that it sees every real execution, and before any that
-    calls a model of its own ahead of each turn, such as a summary.
+    It belongs after all middleware around tool calls, so that it sees every execution, and before any that calls a
+    model of its own ahead of each turn, such as a summary.
 
     Args:
         policy: The rules for sessions opened here: those of runs outside any open ``Session``, named by the thread id,
             else by the run. None takes environment, file and default profile.
-        stop: How a stopped run ends, before the next model call: "raise" a ``CircuitOpen`` (with the kept messages
-            in ``exc.partial``), "drain" by LangGraph's own channel (before LangGraph 1.2: raise), "end" with a last
-            message, or "interrupt" until a person has decided; resumed without a reset it raises.
+        stop: How a stopped run ends, before the next model call: "raise" a ``CircuitOpen`` (its ``partial`` has the
+            messages), "drain" by LangGraph's channel (before 1.2: raise), "end" with a last message, or "interrupt"
+            until a person has decided; resumed without a reset it raises.
         on_trip: Called with the ``Trip`` of each circuit that opens in those sessions.
         telemetry: Where their spans go; None is the process's OpenTelemetry providers.
 
@@ -86,12 +86,12 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
     def before_model(self, state: GuardState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """The gate: a stopped run makes no further model call."""
         config = get_config()
-        place = self._place(state, config)
-        trip = stop_of(place) if place is not None else None
+        trip = stop_of(self._place(state, config))
         if trip is None:
             return None
         if self._stop == "end":
-            return {"jump_to": "end", "messages": [farewell(trip)]}
+            last = AIMessage(content=f"Stopped: {trip.why}", response_metadata={"toolguard": trip.to_dict()})
+            return {"jump_to": "end", "messages": [last]}
         if self._stop == "interrupt":
             interrupt(trip.to_dict())
         control = getattr(runtime, "control", None)
@@ -152,7 +152,7 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
             place,
             call["args"] if isinstance(call["args"], dict) else str(call["args"]),
             call_id=call["id"],
-            batch=batch_of(request.state),
+            batch=next((one.id for one in reversed(request.state["messages"]) if isinstance(one, AIMessage)), None),
             agent=(config.get("metadata") or {}).get("lc_agent_name"),
             reached=request.tool is not None,
         )

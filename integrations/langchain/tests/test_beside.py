@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from langchain import agents
 from langchain.agents import create_agent, middleware
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -70,9 +71,10 @@ def test_retry_middleware(run, order, decorated, traced):
 def test_retry_middleware_does_not_retry_a_refusal():
     """A refused call is an answer, not an error: it is asked once, and the stop goes through the retry untouched."""
     seen, model = s.look_up(), s.model(s.always_new("search"))
+    stack = [ToolRetryMiddleware(max_retries=5, initial_delay=0), ToolGuardMiddleware()]
+    agent = create_agent(model, [seen.tool], middleware=stack)
     with Session(policy=s.ceiling(3)) as session, pytest.raises(CircuitOpen):
-        stack = [ToolRetryMiddleware(max_retries=5, initial_delay=0), ToolGuardMiddleware()]
-        create_agent(model, [seen.tool], middleware=stack).invoke(s.ask())
+        agent.invoke(s.ask())
     assert (seen.bodies, model.asked, session.report()["refused"]) == (3, 4, 1)
 
 
@@ -168,18 +170,16 @@ def test_summary_is_not_paid_for_after_the_stop(zero_code):
     seen, model = s.look_up(), s.model(s.for_ever("search"))
     writer = s.model(lambda turn: None)
     summary = SummarizationMiddleware(writer, **_after_messages(7))
+    if zero_code:
+        instrumentor = ToolGuardLangChainInstrumentor()
+        instrumentor.instrument()
+        try:
+            agent = agents.create_agent(model, [seen.tool], middleware=[_Wraps(), summary])
+        finally:
+            instrumentor.uninstrument()
+    else:
+        agent = create_agent(model, [seen.tool], middleware=[_Wraps(), ToolGuardMiddleware(), summary])
     with Session(policy=s.repeat(3)), pytest.raises(CircuitOpen):
-        if zero_code:
-            instrumentor = ToolGuardLangChainInstrumentor()
-            instrumentor.instrument()
-            try:
-                from langchain import agents
-
-                agent = agents.create_agent(model, [seen.tool], middleware=[_Wraps(), summary])
-            finally:
-                instrumentor.uninstrument()
-        else:
-            agent = create_agent(model, [seen.tool], middleware=[_Wraps(), ToolGuardMiddleware(), summary])
         agent.invoke(s.ask())
     assert (model.asked, writer.asked) == (3, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -54,12 +55,9 @@ def test_inner_stop_ends_the_outer_run(run, where):
         guard = ToolGuardMiddleware(s.repeat(3), on_trip=keeps)
         return run(create_agent(outer_model, [sub_agent(inner, run), sibling.tool], middleware=[guard]), s.ask())
 
-    with pytest.raises(CircuitOpen) as caught:
-        if where == "no session block":
-            go()
-        else:
-            with Session(policy=s.repeat(3), on_trip=keeps):
-                go()
+    block = Session(policy=s.repeat(3), on_trip=keeps) if where == "in a session block" else contextlib.nullcontext()
+    with block, pytest.raises(CircuitOpen) as caught:
+        go()
     assert (inner_model.asked, outer_model.asked) == (3, 1)
     assert (seen.bodies, sibling.bodies) == (3, 1)
     assert s.mispaired(caught.value.partial["messages"]) == ""
@@ -126,9 +124,9 @@ def test_stopped_tree_starts_no_inner_model_call():
         return two.invoke(s.ask(task))["messages"][-1].content
 
     model = s.model([[("later", {"task": "b"}), ("delegate", {"task": "a"})]])
+    agent = create_agent(model, [later, sub_agent(one, s.invoke)], middleware=[ToolGuardMiddleware()])
     with Session(policy=s.repeat(3), on_trip=lambda _trip: stopped.set()), pytest.raises(CircuitOpen) as caught:
-        guard = ToolGuardMiddleware()
-        create_agent(model, [later, sub_agent(one, s.invoke)], middleware=[guard]).invoke(s.ask())
+        agent.invoke(s.ask())
     assert (model.asked, first.asked, late.asked) == (1, 3, 0)
     assert s.mispaired(caught.value.partial["messages"]) == ""
 

@@ -9,7 +9,7 @@ import pytest
 from langchain.agents import AgentState, create_agent
 from langchain.tools import InjectedState, InjectedToolCallId, ToolRuntime
 from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import RunnableConfig  # noqa: TC002  (LangChain reads the annotation)
 from langchain_core.tools import InjectedToolArg, StructuredTool, tool
 from langgraph.types import Command
 from otel_toolguard_langchain import ToolGuardMiddleware
@@ -46,7 +46,7 @@ DEFAULTS = {
     "by the function": lambda: tool(search),
     "by the function, guarded": lambda: tool(guard_tool(search)),
     "by a model": lambda: StructuredTool.from_function(
-        lambda q, n, pages: q, name="search", description="Looks.", args_schema=Query
+        lambda q, **rest: q, name="search", description="Looks.", args_schema=Query
     ),
     "by a JSON schema": lambda: StructuredTool.from_function(
         lambda q, n=3: q, name="search", description="Looks.", args_schema=SCHEMA
@@ -176,7 +176,7 @@ def test_news_beside_the_answer_is_progress(made):
 
 def test_result_key_of_the_decorator():
     """A result_key on the decorator compares what the function returned, not the text that LangChain made of it."""
-    words = iter("alder birch cedar elder hazel".split())
+    words = iter(["alder", "birch", "cedar", "elder", "hazel"])
 
     @tool
     @guard_tool(result_key=lambda result: result["total"])

@@ -187,7 +187,7 @@ def test_rules_turned_off(monkeypatch):
     for mode in ("off", "observe"):
         monkeypatch.setenv("TOOLGUARD_MODE", mode)
         seen, model = s.look_up(), s.model(lambda turn: [("search", {})] if turn <= 20 else None)
-        create_agent(model, [seen.tool], middleware=[ToolGuardMiddleware()]).invoke(s.ask())
+        create_agent(model, [seen.tool], middleware=[ToolGuardMiddleware()]).invoke(s.ask(), {"recursion_limit": 99})
         assert seen.bodies == 20
 
 
