@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attempt", "CircuitOpen", "Ended", "FrameworkRuns", "GuardedTool", "GuardedTools", "Patches", "Place",
-    "SessionStopped", "ToolGuardInstrumentor", "counted", "dealt_with", "failed_result", "native", "stop_of",
+    "SessionStopped", "ToolGuardInstrumentor", "at_model", "counted", "dealt_with", "failed_result", "native",
+    "stop_of",
 ]  # fmt: skip
 
 KEPT = 256  # sessions and runs that an adapter remembers between calls; their state is in the store
@@ -101,6 +102,16 @@ class FrameworkRuns:
             over[1].end_run(over[0][1])
 
 
+def at_model(place: Place | None) -> Trip | None:
+    """The gate for an adapter's model boundary: ends the turn's batch; returns why the run may go no further."""
+    if place is not None and place.guard.judges:
+        guard, run_id = place.guard, place.run_id
+        settled = guard.transact(lambda state: guard.policy.chain.close_batch(state, run_id))
+        if settled.trip is not None or settled.would_trip is not None:
+            guard.tell(settled.trip or settled.would_trip, None, observed_only=settled.trip is None)
+    return stop_of(place)
+
+
 def stop_of(place: Place | None) -> Trip | None:
     """Why a run may go no further: its own stop, or that of a run in one of whose calls it was started."""
     at = place
@@ -156,7 +167,7 @@ class GuardedTool:
 
     def attempt(
         self, place: Place, arguments: Mapping[str, Any] | str, *, call_id: str | None, batch: str | None = None,
-        agent: str | None = None, reached: bool = True,
+        siblings: int = 0, agent: str | None = None, reached: bool = True,
     ) -> Attempt:  # fmt: skip
         """Admits or refuses one call; ``arguments`` are what the model said, the raw text if it could not be parsed."""
         said = arguments if isinstance(arguments, str) else {**self._defaults, **arguments}
@@ -165,7 +176,7 @@ class GuardedTool:
             said = bound if "*" not in bound else said
         return Attempt(
             place.guard, place, self.tool, said,
-            call_id=call_id, batch=batch, agent=agent, reached=reached, body=self.body,
+            call_id=call_id, batch=batch, siblings=siblings, agent=agent, reached=reached, body=self.body,
         )  # fmt: skip
 
 

@@ -143,7 +143,7 @@ class Attempt:
         tool: The tool.
         arguments: What the model said, by name; the raw text where it could not be parsed.
         call_id: The model's id of the call.
-        batch: An id shared by the calls of one model turn.
+        batch: An id shared by the calls of one model turn, ``siblings`` of them; 0 if their number is unknown.
         reached: False for a call that never reaches a tool.
         body: The function that an adapter is about to have run, so that a decorator on it does not count it again.
     """
@@ -153,7 +153,8 @@ class Attempt:
 
     def __init__(
         self, guard: Guard, place: Place | None, tool: Tool, arguments: Mapping[str, Any] | str, *,
-        call_id: str | None = None, batch: str | None = None, agent: str | None = None, reached: bool = True,
+        call_id: str | None = None, batch: str | None = None, siblings: int = 0, agent: str | None = None,
+        reached: bool = True,
         body: Any = None,
     ) -> None:  # fmt: skip
         self.guard = guard
@@ -165,7 +166,8 @@ class Attempt:
         self.permit: Permit | None = None
         self.refused: Refuse | None = None
         self.call: ToolCall = tool.call(
-            arguments, guard.policy, guard.signer, call_id=call_id, batch=batch, agent=agent, reached=reached
+            arguments, guard.policy, guard.signer, call_id=call_id, batch=batch, siblings=siblings, agent=agent,
+            reached=reached,
         )
         self._live: Live | None = None if guard.quiet and self._is_quiet() else self._open()
         if place is not None and guard.judges and tool.traits(guard.policy, None).enabled:

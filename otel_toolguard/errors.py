@@ -85,9 +85,10 @@ def find_trip(error: BaseException | None) -> Trip | None:
         if here is None or id(here) in seen:
             continue
         seen.add(id(here))
-        trip = getattr(here, "trip", None)
-        if isinstance(trip, Trip):
-            return trip
+        for holder in (here, getattr(here, "reason", None)):  # a framework may take only a reason for its own stop
+            trip = getattr(holder, "trip", None)
+            if isinstance(trip, Trip):
+                return trip
         grouped = here.exceptions if isinstance(here, BaseExceptionGroup) else ()
         queue += [here.__cause__, here.__context__, *grouped]
     return None

@@ -87,6 +87,7 @@ class Tool:
         world: str | None = HERE,
         call_id: str | None = None,
         batch: str | None = None,
+        siblings: int = 0,
         agent: str | None = None,
         reached: bool = True,
     ) -> ToolCall:
@@ -99,6 +100,7 @@ class Tool:
             world: Where a shell command runs, None if unknown. Left out: what the call says, else where the process is.
             call_id: The model's id of the call.
             batch: An id shared by the calls of one model turn.
+            siblings: How many calls that turn has; 0 if unknown.
             agent: Who asks.
             reached: False for a call that never reaches a tool.
         """
@@ -123,6 +125,7 @@ class Tool:
             reached=reached and traits.reached and (named is not None or arguments is None),
             call_id=call_id,
             batch=batch,
+            siblings=siblings,
             agent=agent,
             arguments=named,
             capture=policy.capture_arguments,

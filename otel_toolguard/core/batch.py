@@ -3,6 +3,9 @@
 A batch is a run of starts with no completion in between. It is committed when its last call ends, in canonical order,
 so that the accidents of scheduling cannot hide a cycle. If another call starts after one of the batch has completed,
 the completed ones are committed at once and those still running become stragglers: each commits alone when it ends.
+
+Where a framework names the batch (the calls of one model turn, ``ToolCall.batch``) and its size, that decides instead:
+siblings that happen not to overlap are one batch all the same.
 """
 
 from __future__ import annotations
@@ -22,55 +25,79 @@ SAME_CALL, SAME_ANSWER, SAME_RESULT = 1, 2, 3  # how much alike an earlier call 
 class Batch:
     """The calls of one run that started together and have not been judged yet."""
 
-    __slots__ = ("_open", "_waiting")
+    __slots__ = ("_missing", "_name", "_open", "_waiting")
 
     def __init__(self) -> None:
         self._open: dict[int, None] = {}
         self._waiting: list[Done] = []
+        self._name: str | None = None
+        self._missing = 0  # siblings that have not been asked for yet, where the batch has a name
 
     @property
     def running(self) -> bool:
         """Whether calls have started and none of them has ended."""
         return bool(self._open) and not self._waiting
 
-    def before_start(self) -> Sequence[Done]:
-        """Closes the batch if one of it has completed; returns what is to be judged before another call starts."""
-        if not self._waiting:
+    def before_start(self, call: ToolCall) -> Sequence[Done]:
+        """Closes the batch if the call is not of it; returns what is to be judged before it starts."""
+        if not self._waiting or (call.batch is not None and call.batch == self._name):
             return ()
-        ready = _in_canonical_order(self._waiting)
-        self._waiting, self._open = [], {}
-        return ready
+        return self.close()
 
-    def start(self, number: int) -> None:
-        """Lets call ``number`` start."""
+    def start(self, number: int, call: ToolCall) -> None:
+        """Lets a call start."""
+        self._expect(call)
         self._open[number] = None
 
     def end(self, number: int, call: ToolCall, outcome: Outcome) -> Sequence[Done]:
         """Ends call ``number``; returns what is to be judged now, in order."""
         if self._open.pop(number, self) is self:
             return ((call, outcome),)  # a straggler
-        if not self._open and not self._waiting:
+        if not self._open and not self._waiting and not self._missing:
             return ((call, outcome),)
         self._waiting.append((call, outcome))
-        if self._open:
+        return self._complete()
+
+    def skip(self, call: ToolCall) -> Sequence[Done]:
+        """Notes that a call of the batch was refused; returns what only it was waited for."""
+        if call.batch is None or (call.batch != self._name and (self._open or self._waiting)):
             return ()
-        ready, self._waiting = _in_canonical_order(self._waiting), []
-        return ready
+        self._expect(call)
+        return self._complete()
 
     def forget(self, number: int) -> Sequence[Done]:
         """Takes back the start of a call that was only paused; returns what it alone was waited for."""
         self._open.pop(number, None)
-        return () if self._open else self.before_start()
+        return () if self._open else self.close()
+
+    def close(self) -> Sequence[Done]:
+        """Ends the batch; returns what was waiting. Calls that still run become stragglers."""
+        ready = _in_canonical_order(self._waiting) if self._waiting else ()
+        self._waiting, self._open, self._name, self._missing = [], {}, None, 0
+        return ready
+
+    def _expect(self, call: ToolCall) -> None:
+        if call.batch != self._name:
+            self._name = call.batch
+            self._missing = max(0, call.siblings) if call.batch is not None else 0
+        self._missing = max(0, self._missing - 1)
+
+    def _complete(self) -> Sequence[Done]:
+        if self._open or self._missing:
+            return ()
+        ready, self._waiting = _in_canonical_order(self._waiting), []
+        return ready
 
     def to_plain(self) -> list[Any]:
         """The batch as JSON values."""
-        return [list(self._open), [[call.to_plain(), outcome.to_plain()] for call, outcome in self._waiting]]
+        waiting = [[call.to_plain(), outcome.to_plain()] for call, outcome in self._waiting]
+        return [list(self._open), waiting, self._name, self._missing]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Batch:
         """The batch that ``to_plain`` described."""
         batch = cls()
-        numbers, waiting = plain
+        numbers, waiting, batch._name, batch._missing = plain
         batch._open = dict.fromkeys(numbers)
         batch._waiting = [(ToolCall.from_plain(call), Outcome.from_plain(outcome)) for call, outcome in waiting]
         return batch

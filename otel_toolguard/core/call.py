@@ -34,6 +34,7 @@ class ToolCall:
         reached: False for a call that never reached a tool (unparsable arguments, unknown tool).
         call_id: The model's id of this call, None if unknown.
         batch: An id shared by the calls that the model asked for in one turn, None if unknown.
+        siblings: How many calls that were, this one included; 0 if unknown.
         agent: The agent that asks, None if unknown.
         arguments: What the model said, by name; kept only while the call is alive, never part of the state.
         capture: True to let ``shapes`` show redacted previews of the values.
@@ -41,7 +42,7 @@ class ToolCall:
 
     __slots__ = (
         "agent", "arguments", "batch", "call_id", "capture", "neutral", "patience", "poll", "reached", "risk",
-        "shape", "signature", "tool", "tool_class", "whole",
+        "shape", "siblings", "signature", "tool", "tool_class", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,7 @@ class ToolCall:
         reached: bool = True,
         call_id: str | None = None,
         batch: str | None = None,
+        siblings: int = 0,
         agent: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         capture: bool = False,
@@ -75,6 +77,7 @@ class ToolCall:
         self.reached = reached
         self.call_id = call_id
         self.batch = batch
+        self.siblings = siblings
         self.agent = agent
         self.arguments = arguments
         self.capture = capture
@@ -96,7 +99,7 @@ class ToolCall:
 
 _PLAIN_CALL = (
     "tool", "signature", "shape", "whole", "tool_class", "risk", "neutral", "poll", "patience", "reached", "call_id",
-    "batch", "agent",
+    "batch", "siblings", "agent",
 )  # fmt: skip
 
 

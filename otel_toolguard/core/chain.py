@@ -9,7 +9,7 @@ from otel_toolguard.core.decision import Admission, Circuit, Finding, InFlight, 
 from otel_toolguard.core.state import PAUSED_KEPT, SIGNATURES_KEPT, SPARED_MOST, TOOLS_KEPT, RunState, SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from otel_toolguard.core.batch import Done
     from otel_toolguard.core.call import Outcome, ToolCall
@@ -80,10 +80,10 @@ class Chain:
         return admission
 
     def _admit(self, state: SessionState, run: RunState, call: ToolCall) -> Admission:
-        latched = state.stop or _stop_of(run)
+        latched = state.stop or run.latch()
         if latched is not None:
             return self._refuse(run, call, latched, fresh=False)
-        circuit = _narrow(run, call) if run.circuits else None
+        circuit = run.circuit_of(call.signature, call.tool) if run.circuits else None
         if circuit is not None:
             return self._refuse(run, call, circuit, fresh=False)
         return self._judge_start(state, run, call)
@@ -103,13 +103,13 @@ class Chain:
                 would = would or self._would(run, call, finding)
             else:
                 return self._refuse(run, call, self._open(run, call, finding), fresh=True)
-        ready = run.batch.before_start()
+        ready = run.batch.before_start(call)
         if ready:
             settled = Settled()
             opened, would_before = self._judge(run, ready, settled)
             would = would or would_before
             warned += settled.warned
-            if opened is not None and (opened.trip.stops or opened is _narrow(run, call)):
+            if opened is not None and (opened.trip.stops or opened is run.circuit_of(call.signature, call.tool)):
                 return self._refuse(run, call, opened, fresh=True)
         if resumed:
             run.paused = [call_id for call_id in run.paused if call_id != call.call_id]
@@ -119,13 +119,13 @@ class Chain:
 
     def _reserve(self, state: SessionState, run: RunState, call: ToolCall, *, counted: bool) -> Permit:
         run.number = number = run.number + 1
-        run.batch.start(number)
+        run.batch.start(number, call)
         run.flight[number] = (call.tool, call.signature, call.tool_class, call.risk)
         run.most_in_flight = max(run.most_in_flight, len(run.flight))
         run.refused_in_row = 0
         if counted:
             state.calls += 1
-            for counting in lineage(run) if run.above else (run,):
+            for counting in run.lineage() if run.above else (run,):
                 counting.calls += 1
                 _count(counting.signatures, call.signature, SIGNATURES_KEPT)
                 _count(counting.tools, call.tool, TOOLS_KEPT)
@@ -166,7 +166,7 @@ class Chain:
         opened: Circuit | None = None
         would: Trip | None = None
         # What ends after a stop, wherever in the tree, opens no second circuit.
-        stopped = run.session.stop is not None or _stop_of(run) is not None
+        stopped = run.session.stop is not None or run.latch() is not None
         for call, outcome in ready:
             for hook in self._settles:
                 if stopped and not hook.observes:
@@ -189,6 +189,11 @@ class Chain:
         return opened, would
 
     def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool) -> Refuse:
+        ready = run.batch.skip(call)
+        if ready:  # this was the last sibling that a batch of results waited for
+            opened, _ = self._judge(run, ready, Settled())
+            if opened is not None and opened.trip.stops:
+                circuit, fresh = opened, True
         counted = self._counts(run, call)
         run.refusals += 1
         if counted:
@@ -264,6 +269,15 @@ class Chain:
             why=finding.why,
         )
 
+    def close_batch(self, state: SessionState, run_id: str) -> Settled:
+        """Judges what still waits for siblings that never came: for the end of a model's turn."""
+        settled = Settled()
+        run = state.runs.get(run_id)
+        if run is not None:
+            opened, settled.would_trip = self._judge(run, run.batch.close(), settled)
+            settled.trip = opened.trip if opened is not None else None
+        return settled
+
     def adopt(self, state: SessionState, run_id: str, trip: Trip) -> None:
         """Stops a run because a run nested in one of its calls was stopped, even one of another session."""
         run = state.runs.get(run_id)
@@ -271,7 +285,7 @@ class Chain:
             self._latch(run, Circuit(trip))
 
     def _latch(self, run: RunState, circuit: Circuit) -> None:
-        for stopped in lineage(run):  # a stop anywhere stops the tree
+        for stopped in run.lineage():  # a stop anywhere stops the tree
             stopped.stop = stopped.stop or circuit
         if self.lasting_stop:
             run.session.stop = run.session.stop or circuit
@@ -317,7 +331,7 @@ class Chain:
             if hasattr(plugin, "report"):
                 holders = [state.rules] if getattr(plugin, "lasting", False) else [r.rules for r in state.runs.values()]
                 whole |= plugin.report([rules[plugin.name] for rules in holders if plugin.name in rules])
-        circuits = [circuit for run in state.runs.values() for circuit in circuits_of(run)]
+        circuits = [circuit for run in state.runs.values() for circuit in run.all_circuits()]
         circuits += [state.stop] if state.stop is not None else []
         trips = {circuit.trip.id: circuit.trip for circuit in circuits}  # a stop is latched in each run of its tree
         return whole | {
@@ -350,33 +364,6 @@ class _Hook:
 
 def _hooks(plugins: Iterable[Any], name: str) -> list[_Hook]:
     return [_Hook(plugin, getattr(plugin, name)) for plugin in plugins if hasattr(plugin, name)]
-
-
-def circuits_of(run: RunState) -> Iterator[Circuit]:
-    """The open circuits of a run, those of single signatures and tools first."""
-    yield from run.circuits.values()
-    if run.stop is not None:
-        yield run.stop
-
-
-def lineage(run: RunState) -> Iterator[RunState]:
-    """The run and the runs above it."""
-    here: RunState | None = run
-    while here is not None:
-        yield here
-        here = here.above
-
-
-def _narrow(run: RunState, call: ToolCall) -> Circuit | None:
-    """The open circuit of the call's own signature or tool."""
-    return run.circuits.get("signature:" + call.signature) or run.circuits.get("tool:" + call.tool)
-
-
-def _stop_of(run: RunState) -> Circuit | None:
-    """The latch that holds for a run: its own, or that of a run above it."""
-    if run.above is None:
-        return run.stop
-    return next((above.stop for above in lineage(run) if above.stop is not None), None)
 
 
 def _count(counts: dict[str, int], key: str, most: int) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.batch import Batch
 from otel_toolguard.core.decision import Circuit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 STATE_VERSION = 1
 SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
@@ -61,6 +64,29 @@ class RunState:
         self.rules: dict[str, Any] = {}
         self.would: list[str] = []
         self.ended = False
+
+    def lineage(self) -> Iterator[RunState]:
+        """The run and the runs above it."""
+        here: RunState | None = self
+        while here is not None:
+            yield here
+            here = here.above
+
+    def latch(self) -> Circuit | None:
+        """The stop that holds for this run: its own, or that of a run above it."""
+        if self.above is None:
+            return self.stop
+        return next((run.stop for run in self.lineage() if run.stop is not None), None)
+
+    def circuit_of(self, signature: str, tool: str) -> Circuit | None:
+        """The open circuit of a signature or its tool."""
+        return self.circuits.get("signature:" + signature) or self.circuits.get("tool:" + tool)
+
+    def all_circuits(self) -> Iterator[Circuit]:
+        """The open circuits, those of single signatures and tools first."""
+        yield from self.circuits.values()
+        if self.stop is not None:
+            yield self.stop
 
     def to_plain(self) -> dict[str, Any]:
         """The run as JSON values."""

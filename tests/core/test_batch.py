@@ -8,19 +8,31 @@ from otel_toolguard.core.batch import SAME_ANSWER, SAME_CALL, SAME_RESULT, Batch
 from otel_toolguard.core.call import Outcome, ToolCall
 
 
-def play(script):
-    """What is judged after each step of a script such as ``+a +b -b !a``: a start, an end, an interruption."""
+def play(script, turns=None):
+    """What is judged after each step of a script such as ``+a +b -b !a ~c =``.
+
+    A start, an end, an interruption, a refusal, the end of the turn; ``turns`` gives calls a (batch, size).
+    """
     batch, numbers, judged = Batch(), {}, []
+
+    def asked(name):
+        turn, size = (turns or {}).get(name, (None, 0))
+        return ToolCall(name, f"{name}:1", batch=turn, siblings=size)
+
     for step in script.split():
         name = step[1:]
         if step[0] == "+":
-            judged.append("".join(call.tool for call, _ in batch.before_start()))
+            judged.append("".join(call.tool for call, _ in batch.before_start(asked(name))))
             numbers[name] = len(numbers)
-            batch.start(numbers[name])
+            batch.start(numbers[name], asked(name))
+        elif step[0] == "~":
+            judged.append("".join(call.tool for call, _ in batch.skip(asked(name))))
+        elif step[0] == "=":
+            judged.append("".join(call.tool for call, _ in batch.close()))
         elif step[0] == "!":
             judged.append("".join(call.tool for call, _ in batch.forget(numbers[name])))
         else:
-            done = batch.end(numbers[name], ToolCall(name, f"{name}:1"), Outcome("ok", exact="x", volatile="x"))
+            done = batch.end(numbers[name], asked(name), Outcome("ok", exact="x", volatile="x"))
             judged.append("".join(call.tool for call, _ in done))
         batch = Batch.from_plain(json.loads(json.dumps(batch.to_plain())))
     return " ".join(part or "." for part in judged)
@@ -47,11 +59,31 @@ def test_commit_order(script, expected):
     assert play(script) == expected
 
 
+ONE_TURN = {name: ("m1", 3) for name in "abc"}
+NAMED = [
+    ("+a -a +b -b +c -c", ONE_TURN, ". . . . . abc"),  # siblings that did not overlap are one batch all the same
+    ("+c +b -b -c +a -a", ONE_TURN, ". . . . . abc"),
+    ("+a -a ~b +c -c", ONE_TURN, ". . . . ac"),  # a refused sibling is not waited for
+    ("+a -a +b -b ~c", ONE_TURN, ". . . . ab"),
+    ("~a +b -b +c -c", ONE_TURN, ". . . . bc"),
+    ("+a -a +b -b =", ONE_TURN, ". . . . ab"),  # one that never came, at the end of the turn
+    ("+a -a +b -b +d -d", ONE_TURN | {"d": ("m2", 1)}, ". . . . ab d"),  # or when the next turn begins
+    ("+d -d +e -e", {"d": ("m1", 1), "e": ("m2", 1)}, ". d . e"),  # a turn of one call is judged at once
+    ("+a -a +b -b", {name: ("m1", 0) for name in "ab"}, ". a . b"),  # no size: overlap decides
+]
+
+
+@pytest.mark.parametrize(("script", "turns", "expected"), NAMED)
+def test_commit_order_of_named_batches(script, turns, expected):
+    """Where the turn and its size are known, its calls commit together, whether or not they overlapped."""
+    assert play(script, turns) == expected
+
+
 def twins(*calls, tool_class="other"):
     """Twin marks in commit order of a batch of (signature, exact, volatile) or (…, kind)."""
     batch = Batch()
-    for number in range(len(calls)):
-        batch.start(number)
+    for number, (signature, *_) in enumerate(calls):
+        batch.start(number, ToolCall("t", signature))
     done = ()
     for number, (signature, exact, volatile, *kind) in enumerate(calls):
         outcome = Outcome(kind[0] if kind else "ok", exact=exact, volatile=volatile)
@@ -85,7 +117,7 @@ def test_only_the_first_failure_of_a_batch_is_no_echo():
     """Failures after the first of one batch are marked, whatever their tools; a lone failure is not."""
     batch = Batch()
     for number in range(3):
-        batch.start(number)
+        batch.start(number, ToolCall("t", "t:1"))
     done = ()
     for number, kind in enumerate(("failed", "ok", "failed")):
         done = batch.end(number, ToolCall(f"t{number}", f"t{number}:1"), Outcome(kind))

@@ -18,7 +18,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
-from otel_toolguard.adapter import Attempt, FrameworkRuns, GuardedTools, Place, counted, dealt_with, native, stop_of
+from otel_toolguard.adapter import Attempt, FrameworkRuns, GuardedTools, Place, at_model, counted, dealt_with, native
 from otel_toolguard_langchain._mapping import Reason, ended, guarded_tool, refusal, said, stop_in
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
     def before_model(self, state: GuardState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """The gate: a stopped run makes no further model call."""
         config = get_config()
-        trip = stop_of(self._place(state, config))
+        trip = at_model(self._place(state, config))
         if trip is None:
             return None
         if self._stop == "end":
@@ -148,14 +148,14 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
         place = self._place(request.state, config)
         if place is None or counted(place.run_id, call["id"]):
             return None
+        asking = next((one for one in reversed(request.state["messages"]) if isinstance(one, AIMessage)), AIMessage(""))
         return self._tools.of(call["name"], request.tool, asynchronous=asynchronous).attempt(
             place,
             call["args"] if isinstance(call["args"], dict) else str(call["args"]),
-            call_id=call["id"],
-            batch=next((one.id for one in reversed(request.state["messages"]) if isinstance(one, AIMessage)), None),
+            call_id=call["id"], batch=asking.id, siblings=len(asking.tool_calls),
             agent=(config.get("metadata") or {}).get("lc_agent_name"),
             reached=request.tool is not None,
-        )
+        )  # fmt: skip
 
     def _place(self, state: Any, config: Mapping[str, Any]) -> Place | None:
         thread_id = config.get("configurable", {}).get("thread_id")

@@ -9,10 +9,10 @@ import time
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.tools import tool
+from langchain_core.tools import ToolException, tool
 from otel_toolguard_langchain import ToolGuardMiddleware
 
-from otel_toolguard import CircuitOpen, Session
+from otel_toolguard import CircuitOpen, Policy, Session
 
 from . import scripted as s
 
@@ -114,3 +114,42 @@ def test_cycle_through_shuffled_batches():
     with pytest.raises(CircuitOpen):
         agent.invoke(s.ask())
     assert model.asked == 4
+
+
+@pytest.mark.parametrize("run", [s.invoke, s.ainvoke])
+def test_fast_siblings_of_one_turn_are_one_lap(run):
+    """Ten equal calls in one turn, too fast to overlap, are one lap: a healthy turn is not stopped, a loop of them is."""
+
+    @tool
+    def search(q: str) -> str:
+        """Looks something up."""
+        return "same"
+
+    for turns, stopped in ((2, False), (3, True)):
+        model = s.model(lambda turn, turns=turns: [("search", {"q": "x"})] * 10 if turn <= turns else None)
+        with Session(policy=Policy(plugins=[{"plugin": "repeat_guard", "limit": 3}, {"plugin": "tool_stats"}])) as session:
+            agent = create_agent(model, [search], middleware=[ToolGuardMiddleware()])
+            if stopped:
+                with pytest.raises(CircuitOpen):
+                    run(agent, s.ask())
+            else:
+                run(agent, s.ask())
+            assert session.report()["calls"] == 10 * turns
+
+
+@pytest.mark.parametrize("run", [s.invoke, s.ainvoke])
+def test_failing_siblings_of_one_turn_are_one_failure(run):
+    """Thirty calls that fail in one turn count once against the streak."""
+
+    policy = Policy(plugins=[{"plugin": "failure_streak", "limit": 3}, {"plugin": "tool_stats"}])
+
+    @tool
+    def failing(q: str) -> str:
+        """Looks something up."""
+        raise ToolException(q)
+
+    failing.handle_tool_error = True
+    model = s.model(lambda turn: [("failing", {"q": f"{turn}-{n}"}) for n in range(30)] if turn <= 2 else None)
+    with Session(policy=policy) as session:
+        run(create_agent(model, [failing], middleware=[ToolGuardMiddleware()]), s.ask())
+        assert (session.trip, session.report()["failed"]) == (None, 60)
