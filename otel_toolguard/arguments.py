@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from typing import TYPE_CHECKING, Any
@@ -26,24 +27,28 @@ class Binder:
         function: The tool's body.
     """
 
-    __slots__ = ("_defaults", "_dropped", "_names", "_positional", "_signature", "_simple")
+    __slots__ = ("_bound", "_defaults", "_dropped", "_positional", "_signature", "_simple")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
             signature: inspect.Signature | None = inspect.signature(function)
-        except (TypeError, ValueError):  # some builtins have none
+        except Exception:  # some builtins have none, and a hostile object anything
             signature = None
         self._signature = signature
+        # A method that was taken from its instance has no receiver left in its signature.
+        self._bound = _has(function, "__self__")
+        is_method = _is_method(function)
         parameters = list(signature.parameters.values()) if signature else []
         self._simple = signature is not None and all(
             parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             for parameter in parameters
         )
         self._dropped = frozenset(
-            parameter.name for index, parameter in enumerate(parameters) if _is_injected(parameter, first=index == 0)
+            parameter.name
+            for index, parameter in enumerate(parameters)
+            if _is_injected(parameter) or (index == 0 and is_method and parameter.name in _RECEIVERS)
         )
         self._positional = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
-        self._names = frozenset(parameter.name for parameter in parameters)
         self._defaults = {
             parameter.name: parameter.default
             for parameter in parameters
@@ -61,7 +66,7 @@ class Binder:
         bound = {**self._defaults, **kwargs}
         if args:
             names = self._positional
-            if instance is not None and names and names[0] in _RECEIVERS:
+            if instance is not None and not self._bound:
                 names = names[1:]  # a bound method: the receiver is not among the arguments
             if len(args) > len(names):
                 return {"*": list(args), **kwargs}
@@ -72,27 +77,40 @@ class Binder:
         signature = self._signature
         if signature is None:
             return {"*": list(args), **kwargs}
-        given = args
-        if instance is not None and self._positional and self._positional[0] in _RECEIVERS:
-            given = (instance, *args)
+        receiver = self._positional[0] if instance is not None and not self._bound and self._positional else None
         try:
-            bound = signature.bind(*given, **kwargs)
+            bound = signature.bind(*args, **kwargs) if receiver is None else signature.bind(instance, *args, **kwargs)
         except TypeError:
             return {"*": list(args), **kwargs}
         bound.apply_defaults()
         flat: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            # What came in through **kwargs was said by name, like everything else.
             if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                flat |= {key: item for key, item in value.items() if key not in flat}
-            else:
+                # What came in through **kwargs was said by name, like everything else; two of one name stay two.
+                flat |= {f"**{key}" if key in flat else key: item for key, item in value.items()}
+            elif name != receiver:
                 flat[name] = value
         return flat
 
 
-def _is_injected(parameter: inspect.Parameter, *, first: bool) -> bool:
-    if first and parameter.name in _RECEIVERS:
-        return True
+def _is_method(function: Any) -> bool:
+    """Whether it is a function written in a class; elsewhere a parameter named self is one like others."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isfunction(function):
+        return False
+    owner = function.__qualname__.rpartition(".")[0]
+    return bool(owner) and not owner.endswith("<locals>")
+
+
+def _has(thing: Any, name: str) -> bool:
+    try:
+        return hasattr(thing, name)
+    except Exception:
+        return False
+
+
+def _is_injected(parameter: inspect.Parameter) -> bool:
     if parameter.annotation is inspect.Parameter.empty:
         return parameter.name in ("run_manager", "tool_call_id")
     annotation = parameter.annotation
@@ -100,8 +118,11 @@ def _is_injected(parameter: inspect.Parameter, *, first: bool) -> bool:
 
 
 def _spelled(annotation: Any) -> str:
-    plain = f"{annotation.__module__}.{annotation.__qualname__}" if isinstance(annotation, type) else ""
+    texts = []
     try:
-        return f"{plain} {annotation!r}"
+        if isinstance(annotation, type):
+            texts.append(f"{annotation.__module__}.{annotation.__qualname__}")
+        texts.append(repr(annotation))
     except Exception:
-        return plain
+        pass
+    return " ".join(texts)

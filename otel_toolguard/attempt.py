@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from otel_toolguard.core.call import ToolCall
 from otel_toolguard.core.canonical import FORM_VERSION
 from otel_toolguard.core.decision import Permit, Refuse, Settled
 from otel_toolguard.errors import CircuitOpen, SessionStopped
-from otel_toolguard.outcomes import Ended, of_exception, of_result, outcome
+from otel_toolguard.outcomes import Ended, of_exception, of_result, outcome, uncompared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextvars import Token
 
-    from otel_toolguard.core.call import Outcome, ToolCall
+    from otel_toolguard.core.call import Outcome
     from otel_toolguard.core.canonical import Signer
     from otel_toolguard.core.decision import Trip
     from otel_toolguard.core.state import SessionState
@@ -27,6 +30,29 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("otel_toolguard")
 SPANS_PER_CIRCUIT = 10  # refused calls beyond it are counted, but have no span of their own
+_faults: set[tuple[str, type[Exception]]] = set()  # said already
+_FAULTS = 64
+
+
+def unfelt(step: str, fault: Exception) -> None:
+    """Says that the guard itself failed: one ERROR per process, step and exception class, with the stack.
+
+    The one rule for failures of our own: the tool does not feel them. A call that could not be admitted runs unguarded,
+    one that could not be settled leaves with its own result. Only what is no ``Exception``, and in admission a
+    ``CircuitOpen`` by which a store says that it refuses, passes.
+    """
+    kind = (step, type(fault))
+    if kind in _faults or len(_faults) >= _FAULTS:
+        return
+    _faults.add(kind)
+    _log(logging.ERROR, f"the guard failed to {step}; the tool is not affected, and this is said once", fault)
+
+
+def _log(level: int, text: str, fault: Exception | None = None) -> None:
+    try:
+        logger.log(level, "%s", text, exc_info=fault)
+    except Exception:  # a filter or handler of the application that raises must not be felt either
+        pass
 
 
 class Guard:
@@ -40,9 +66,10 @@ class Guard:
         session_id: The session; None for calls outside any.
         conversation_id: The caller's own id of the conversation, None if there is none.
         on_trip: Told of each trip; an exception it raises is logged, never felt.
+        clock: Seconds on a clock that never goes back.
     """
 
-    __slots__ = ("conversation_id", "on_trip", "policy", "quiet", "session_id", "signer", "store", "telemetry")
+    __slots__ = ("clock", "conversation_id", "on_trip", "policy", "quiet", "session_id", "signer", "store", "telemetry")
 
     def __init__(
         self,
@@ -54,6 +81,7 @@ class Guard:
         session_id: str | None = None,
         conversation_id: str | None = None,
         on_trip: Callable[[Trip], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.policy = policy
         self.signer = signer
@@ -62,6 +90,7 @@ class Guard:
         self.session_id = session_id
         self.conversation_id = conversation_id
         self.on_trip = on_trip
+        self.clock = clock
         self.quiet: set[str] = set()  # what has had its refused spans
 
     @property
@@ -84,12 +113,12 @@ class Guard:
         """Says once, everywhere, that a circuit opened (or, observing, would have)."""
         if self.telemetry is not None:
             self.telemetry.opened(live, trip, observed_only=observed_only)
-        logger.warning("%s%s", "would have stopped: " if observed_only else "", trip.why)
+        _log(logging.WARNING, f"would have stopped: {trip.why}" if observed_only else trip.why)
         if self.on_trip is not None:
             try:
                 self.on_trip(trip)
-            except Exception:
-                logger.exception("on_trip raised; the trip stands")
+            except Exception as fault:
+                _log(logging.ERROR, "on_trip raised; the trip stands", fault)
 
 
 def _start_fresh(state: SessionState, key_id: str) -> None:
@@ -165,14 +194,30 @@ class Attempt:
         self.seen: tuple[Any] | None = None  # what the body returned, where an adapter sees only a message of it
         self.permit: Permit | None = None
         self.refused: Refuse | None = None
-        self.call: ToolCall = tool.call(
-            arguments, guard.policy, guard.signer, call_id=call_id, batch=batch, siblings=siblings, agent=agent,
-            reached=reached,
-        )
-        self._live: Live | None = None if guard.quiet and self._is_quiet() else self._open()
-        if place is not None and guard.judges and tool.traits(guard.policy, None).enabled:
-            self._admit(place)
+        self._live: Live | None = None
         self._started = time.perf_counter()
+        try:
+            self.call: ToolCall = tool.call(
+                arguments, guard.policy, guard.signer, call_id=call_id, batch=batch, siblings=siblings, agent=agent,
+                reached=reached,
+            )
+            if not guard.quiet or not self._is_quiet():
+                self._live = self._open()
+            if place is not None and guard.judges and tool.traits(guard.policy, None).enabled:
+                self._admit(place)
+        except BaseException as fault:
+            self._not_admitted(fault)
+        self._started = time.perf_counter()
+
+    def _not_admitted(self, fault: BaseException) -> None:
+        if not hasattr(self, "call"):
+            self.call = ToolCall(self.tool.name, f"{self.tool.name}:", whole=False)
+            self._live = self._open()
+        if isinstance(fault, Exception) and not isinstance(fault, CircuitOpen):
+            unfelt("admit a call", fault)
+            return
+        self.raised(fault)
+        raise fault
 
     def _open(self) -> Live | None:
         guard, place = self.guard, self.place
@@ -192,9 +237,10 @@ class Attempt:
 
     def _admit(self, place: Place) -> None:
         guard, call, live = self.guard, self.call, self._live
-        chain = guard.policy.chain
+        chain, at = guard.policy.chain, guard.clock()
+        link = live.link if live else None
         admission = guard.transact(
-            lambda state: chain.admit(state, place.run_id, call, above=place.above, link=live.link if live else None)
+            lambda state: chain.admit(state, place.run_id, call, above=place.above, link=link, at=at)
         )
         if isinstance(admission, Permit):
             self.permit = admission
@@ -207,6 +253,8 @@ class Attempt:
         self.refused = admission
         if admission.fresh:
             guard.tell(admission.trip, live)
+        if admission.opened is not None:
+            guard.tell(admission.opened.trip, live)
         if guard.telemetry is not None:
             guard.telemetry.refused(live, call, admission)
         if admission.nth >= SPANS_PER_CIRCUIT:
@@ -226,49 +274,90 @@ class Attempt:
         inner = None
         if place is not None:
             inner = Place(place.guard, place.run_id, above=place.above, inside=self, outer=place, session=place.session)
-        self._tokens = (here.set(inner), self._live.attach() if self._live is not None else None)
+        self._tokens: tuple[Token[Place | None], object] | None = (
+            here.set(inner), self._live.attach() if self._live is not None else None
+        )  # fmt: skip
 
     def leave(self) -> None:
         """Undoes ``enter``."""
+        if self._tokens is None:
+            return
         mine, theirs = self._tokens
+        try:
+            here.reset(mine)
+        except ValueError:  # a suspended body is closed from elsewhere, such as by the garbage collector:
+            return  # that context is none of ours
         if self._live is not None:
             self._live.detach(theirs)
-        here.reset(mine)
 
     def returned(self, result: Any, ended: Ended | None = None) -> None:
         """Settles a call whose body returned; ``ended`` overrides what its result says about success."""
-        self._end(ended or of_result(self.call, self.seen[0] if self.seen is not None else result), result)
+        try:
+            ended = ended or of_result(self.call, self.seen[0] if self.seen is not None else result)
+        except Exception as fault:
+            unfelt("read a result", fault)
+            ended = Ended("unknown")
+        self._end(ended, result)
 
     def raised(self, error: BaseException) -> None:
         """Settles a call whose body raised; a stop of another session inside the body stops this run too."""
-        self._end(of_exception(error), None)
+        try:
+            ended = of_exception(error)
+        except Exception as fault:
+            unfelt("read an exception", fault)
+            ended = Ended("unknown")
+        self._end(ended, None)
         if isinstance(error, SessionStopped) and self.permit is not None and self.place is not None:
             guard, run_id, trip = self.guard, self.place.run_id, error.trip
-            guard.transact(lambda state: guard.policy.chain.adopt(state, run_id, trip))
+            try:
+                guard.transact(lambda state: guard.policy.chain.adopt(state, run_id, trip))
+            except Exception as fault:
+                unfelt("hand on a stop", fault)
+
+    def put_off(self, later: Any) -> None:
+        """Settles the call when ``later`` is gone, should nobody have entered it until then.
+
+        An awaitable that is dropped, or cancelled before its first step, runs nothing that could.
+        """
+        self._tokens = None
+        weakref.finalize(later, self._dropped).atexit = False
+
+    def _dropped(self) -> None:
+        if self._tokens is None:
+            self.raised(GeneratorExit())
 
     def _end(self, ended: Ended, result: Any) -> None:
         seconds = time.perf_counter() - self._started
         guard = self.guard
         if self.seen is not None and self.tool.result_key is not None:
             result = self.seen[0]
-        record = outcome(
-            ended, result, seconds, guard.signer, guard.policy.chain.needs if self.permit else _NOTHING,
-            self.tool.result_key,
-        )  # fmt: skip
-        settled = self._settle(record) if self.permit is not None else None
-        if guard.telemetry is not None:
-            guard.telemetry.end(
-                self._live, self.call, record, self.permit, settled, seconds=seconds, message=ended.message
-            )
+        settled = None
+        try:
+            record = outcome(
+                ended, result, seconds, guard.signer, guard.policy.chain.needs if self.permit else _NOTHING,
+                self.tool.compared if self.tool.result_key is not None else None,
+            )  # fmt: skip
+        except Exception as fault:
+            unfelt("compare a result", fault)
+            record = uncompared(ended, seconds)
+        try:
+            if self.permit is not None:
+                settled = self._settle(record)
+        except Exception as fault:
+            unfelt("settle a call", fault)
+        finally:
+            if guard.telemetry is not None:
+                guard.telemetry.end(
+                    self._live, self.call, record, self.permit, settled, seconds=seconds, message=ended.message
+                )
 
     def _settle(self, record: Outcome) -> Settled:
         guard, call, live = self.guard, self.call, self._live
         place, permit = self.place, self.permit
-        chain = guard.policy.chain
+        chain, at = guard.policy.chain, guard.clock()
+        link = live.link if live else None
         settled: Settled = guard.transact(
-            lambda state: chain.settle(
-                state, place.run_id, permit.number, call, record, live.link if live else None  # type: ignore[union-attr]
-            )
+            lambda state: chain.settle(state, place.run_id, permit.number, call, record, link, at)  # type: ignore[union-attr]
         )
         if settled.trip is not None:
             guard.tell(settled.trip, live)

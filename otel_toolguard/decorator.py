@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import functools
 import inspect
+import types
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -17,15 +20,37 @@ from otel_toolguard.session import unguarded
 from otel_toolguard.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from otel_toolguard.core.classify import Risk, ToolClass
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
+class BoundGuardedFunction(wrapt.BoundFunctionWrapper[Any, Any]):
+    """A guarded function taken from an instance or a class; copied and pickled like a bound method."""
+
+    def __copy__(self) -> BoundGuardedFunction:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        receiver = self._self_instance
+        if receiver is None or isinstance(receiver, type):
+            return self
+        return self._self_parent.__get__(copy.deepcopy(receiver, memo), self._self_owner)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        receiver = self._self_owner if self._self_instance is None else self._self_instance
+        return getattr, (receiver, self.__wrapped__.__name__)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
+
+
 class GuardedFunction(wrapt.FunctionWrapper[Any, Any]):
     """A function with the guard on it; to inspection, type hints and schemas it is the function itself."""
+
+    __bound_function_wrapper__ = BoundGuardedFunction
 
     def __init__(self, wrapped: Any, wrapper: Any, tool: Tool) -> None:
         super().__init__(wrapped, wrapper)
@@ -44,16 +69,12 @@ class GuardedFunction(wrapt.FunctionWrapper[Any, Any]):
         # Frameworks deep-copy agents with their tools; the counters are the session's, so one wrapper serves all.
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _found_again, (self.__wrapped__.__module__, self.__wrapped__.__qualname__)
+    def __reduce__(self) -> str:
+        # By name, like a function; pickle itself makes sure that this object is what the name leads to.
+        return str(self.__wrapped__.__qualname__)
 
-    __reduce_ex__ = lambda self, _protocol: self.__reduce__()  # noqa: E731
-
-
-def _found_again(module: str, qualname: str) -> Any:
-    import importlib  # noqa: PLC0415
-
-    return functools.reduce(getattr, qualname.split("."), importlib.import_module(module))
+    def __reduce_ex__(self, protocol: Any) -> str:
+        return self.__reduce__()
 
 
 @overload
@@ -115,12 +136,19 @@ def guard_tool(
 
 
 def _guarded(function: Any, name: str | None, told: dict[str, Any]) -> Any:
-    if isinstance(function, GuardedFunction):
+    if _is_guarded(function):
         return function
     _check(function)
     tool = _tool(function, name, told)
     inner = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
     return GuardedFunction(function, _wrapper(inner, tool, Binder(inner)), tool)
+
+
+def _is_guarded(function: Any) -> bool:
+    """Whether calls of it come to a guarded function anyway, bound or with some arguments given."""
+    while isinstance(function, (functools.partial, staticmethod, classmethod)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    return isinstance(function, (GuardedFunction, BoundGuardedFunction))
 
 
 def _check(function: Any) -> None:
@@ -199,8 +227,9 @@ def _run(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwa
         attempt.raised(error)
         raise
     attempt.leave()
-    if inspect.isawaitable(result):
-        return _settle_later(attempt, result)
+    # By the type alone: a lazy object may do anything when it is asked for its class.
+    if hasattr(type(result), "__await__") or type(result) is types.GeneratorType:
+        return _later(attempt, result)
     attempt.returned(result)
     return result
 
@@ -248,7 +277,7 @@ def _outside(tool: Tool) -> Guard:
         )
         try:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
-        except RuntimeWarning:  # warnings are errors here; a guard must not be the cause of one
+        except Exception:  # warnings are errors here; a guard must not be the cause of one
             logger.warning(text)
     return guard
 
@@ -271,6 +300,49 @@ async def _run_async(tool: Tool, binder: Binder, wrapped: Any, instance: Any, ar
     return result
 
 
+def _later(attempt: Attempt, result: Any) -> Any:
+    """What the caller gets instead of an awaitable: one that settles the call, of the same kind."""
+    if asyncio.isfuture(result):  # it goes on by itself, and has more to offer than to be awaited
+        result.add_done_callback(functools.partial(_settle_future, attempt))
+        return result
+    if not inspect.isawaitable(result):  # a generator
+        attempt.returned(result)
+        return result
+    later = _settle_later(attempt, result) if inspect.iscoroutine(result) else _Later(result, attempt)
+    attempt.put_off(later)
+    return later
+
+
+class _Later(wrapt.ObjectProxy[Any]):
+    """An awaitable that is no coroutine and may have more to offer, such as ``async with``."""
+
+    def __init__(self, result: Any, attempt: Attempt) -> None:
+        super().__init__(result)
+        self._self_attempt: Attempt | None = attempt
+
+    def __await__(self) -> Any:
+        return self._self_settling(self.__wrapped__).__await__()
+
+    async def __aenter__(self) -> Any:
+        return await self._self_settling(self.__wrapped__.__aenter__())
+
+    def _self_settling(self, awaitable: Any) -> Any:
+        attempt, self._self_attempt = self._self_attempt, None
+        return awaitable if attempt is None else _settle_later(attempt, awaitable)
+
+
+def _settle_future(attempt: Attempt, future: Any) -> None:
+    if future.cancelled():
+        attempt.raised(asyncio.CancelledError())
+        return
+    # Not exception(): asking counts as having retrieved it, and silences asyncio about one that nobody did.
+    error = getattr(future, "_exception", None)
+    if error is not None:
+        attempt.raised(error)
+    else:
+        attempt.returned(future.result())
+
+
 async def _settle_later(attempt: Attempt, result: Awaitable[Any]) -> Any:
     """For a sync function that returned an awaitable: the call is over when that is."""
     attempt.enter()
@@ -285,39 +357,23 @@ async def _settle_later(attempt: Attempt, result: Awaitable[Any]) -> Any:
     return answer
 
 
-def _generate(
-    tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Generator[Any, Any, Any]:
-    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
-    if attempt is None:
-        return (yield from wrapped(*args, **kwargs))
-    if attempt.refused is not None:
-        raise attempt.error()
-    return (yield from through(attempt, wrapped(*args, **kwargs)))
+def _generate(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    return through(*_begun(tool, binder, wrapped, instance, args, kwargs))
 
 
-async def _generate_async(
-    tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> AsyncGenerator[Any, Any]:
-    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
-    if attempt is None:
-        inner = wrapped(*args, **kwargs)
-    elif attempt.refused is not None:
-        raise attempt.error()
-    else:
-        inner = through_async(attempt, wrapped(*args, **kwargs))
-    # An async generator cannot delegate, so what the caller sends and throws is handed on by hand.
+def _generate_async(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    return through_async(*_begun(tool, binder, wrapped, instance, args, kwargs))
+
+
+def _begun(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    """What admits the call later, and the generator, of which nothing has run yet."""
+    begin = functools.partial(_attempt, tool, binder, wrapped, instance, args, kwargs)
     try:
-        item = await anext(inner)
-        while True:
-            try:
-                sent = yield item
-            except GeneratorExit:
-                await inner.aclose()
-                raise
-            except BaseException as error:
-                item = await inner.athrow(error)
-            else:
-                item = await inner.asend(sent)
-    except StopAsyncIteration:
-        return
+        return begin, wrapped(*args, **kwargs)
+    except BaseException as error:  # a call that does not fit fails now, and is counted like any other
+        attempt = begin()
+        if attempt is not None and attempt.refused is not None:
+            raise attempt.error() from error
+        if attempt is not None:
+            attempt.raised(error)
+        raise

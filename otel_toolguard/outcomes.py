@@ -62,10 +62,11 @@ def of_exception(error: BaseException) -> Ended:
 
 def of_result(call: ToolCall, result: Any) -> Ended:
     """The outcome of a body that returned; an exit code other than 0 is a failure unless it says no."""
-    code = _exit_code(result)
-    if not code:
-        return _OK
-    if code == 1 and exit_one_is_an_answer(_command(call.arguments)):
+    try:
+        code = _exit_code(result)
+        if not code or (code == 1 and exit_one_is_an_answer(_command(call.arguments))):
+            return _OK
+    except Exception:  # results and arguments that refuse to be looked at say nothing about failure
         return _OK
     return Ended("failed", TOOL_ERROR, f"exit code {code}", "permanent")
 
@@ -82,7 +83,9 @@ def outcome(
 ) -> Outcome:  # fmt: skip
     """The record for the rules, with the fingerprints that they compare."""
     if ended.kind not in ("ok", "failed"):
-        return Outcome(ended.kind, exact=None, volatile=None, digits=None, ms=seconds * 1000)
+        return uncompared(ended, seconds)
+    if not needs:
+        return Outcome(ended.kind, failure=ended.failure, error_type=ended.error_type, ms=seconds * 1000)
     failed = ended.kind == "failed"
     if failed and ended.error_type != TOOL_ERROR:
         value = [ended.error_type, ended.message]
@@ -92,6 +95,14 @@ def outcome(
     return Outcome(
         ended.kind, failure=ended.failure, exact=exact, volatile=masked, digits=numberless,
         error_type=ended.error_type, ms=seconds * 1000,
+    )  # fmt: skip
+
+
+def uncompared(ended: Ended, seconds: float) -> Outcome:
+    """The record of a result that cannot be compared with another."""
+    return Outcome(
+        ended.kind, failure=ended.failure, exact=None, volatile=None, digits=None, error_type=ended.error_type,
+        ms=seconds * 1000,
     )  # fmt: skip
 
 

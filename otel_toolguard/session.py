@@ -8,10 +8,11 @@ import functools
 import inspect
 import os
 import secrets
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from otel_toolguard.attempt import Guard, Place, here
+from otel_toolguard.attempt import Guard, Place, here, unfelt
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.errors import CircuitOpen, SessionStopped
 from otel_toolguard.settings import ENVIRONMENT, Policy
@@ -40,6 +41,7 @@ class Session:
         policy: The rules; None takes those of environment, file and default profile.
         on_trip: Called with the ``Trip`` of each circuit that opens, after it opened. What it raises is logged.
         store: Keeps the state; None is the memory of this process.
+        clock: Seconds on a clock that never goes back; cooldowns are measured on it.
         telemetry: Where spans, metrics and events go; None is the process's OpenTelemetry providers, or nowhere under
             ``TOOLGUARD_TELEMETRY=off``.
     """
@@ -50,6 +52,7 @@ class Session:
         *,
         policy: Policy | None = None,
         on_trip: Callable[[Trip], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
         store: SessionStore | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -64,6 +67,7 @@ class Session:
             session_id=self.id,
             conversation_id=None if id is None else self.id,
             on_trip=on_trip,
+            clock=clock,
         )
 
     def __enter__(self) -> Self:
@@ -75,12 +79,19 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Found through the context, not kept on the session: one object may be entered in several tasks at once.
-        place = here.get()
-        while place is not None and place.session is not self:
-            place = place.outer
-        if place is not None:
-            self.end_run(place.run_id)
+        place, inner = here.get(), None
+        while place is not None and (place.session is not self or place.inside is not None):
+            place, inner = place.outer, place
+        if place is None:
+            return
+        if inner is None:
             here.set(place.outer)
+        else:  # a block that began later, in a generator perhaps, is still open: it stays the current one
+            inner.outer = place.outer
+        try:
+            self.end_run(place.run_id)
+        except Exception as fault:
+            unfelt("end a run", fault)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -214,8 +225,7 @@ class Session:
         if inspect.iscoroutinefunction(target):
 
             async def bound_async(*args: Any, **kwargs: Any) -> Any:
-                made = captured.copy()
-                return await asyncio.get_running_loop().create_task(target(*args, **kwargs), context=made)
+                return await _awaited(captured.copy(), target(*args, **kwargs))
 
             return functools.update_wrapper(bound_async, target)  # type: ignore[return-value]
         if not callable(target):
@@ -223,7 +233,13 @@ class Session:
 
         def bound(*args: Any, **kwargs: Any) -> Any:
             # A context can be entered by one thread at a time, hence a copy for each call.
-            return captured.copy().run(target, *args, **kwargs)
+            made = captured.copy()
+            result = made.run(target, *args, **kwargs)
+            if type(result) is types.GeneratorType:
+                return _stepped(made, result)
+            if type(result) is types.AsyncGeneratorType:
+                return _stepped_async(made, result)
+            return _awaited(made, result) if type(result) is types.CoroutineType else result
 
         return functools.update_wrapper(bound, target)  # type: ignore[return-value]
 
@@ -237,6 +253,49 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session {self.id!r} {self.policy!r}>"
+
+
+async def _awaited(context: contextvars.Context, coroutine: Any) -> Any:
+    return await asyncio.get_running_loop().create_task(coroutine, context=context)
+
+
+def _stepped(context: contextvars.Context, generator: Any) -> Any:
+    """A generator each step of which runs in the context."""
+    resume, said = generator.send, None
+    while True:
+        try:
+            item = context.run(resume, said)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            said, resume = (yield item), generator.send
+        except GeneratorExit:
+            context.run(generator.close)
+            raise
+        except BaseException as error:
+            said, resume = error, generator.throw
+
+
+async def _stepped_async(context: contextvars.Context, generator: Any) -> Any:
+    """The same for an async generator."""
+    step = generator.asend(None)
+    while True:
+        try:
+            item = await _awaited(context, _whole(step))
+        except StopAsyncIteration:
+            return
+        try:
+            step = generator.asend((yield item))
+        except GeneratorExit:
+            await _awaited(context, _whole(generator.aclose()))
+            raise
+        except BaseException as error:
+            step = generator.athrow(error)
+
+
+async def _whole(step: Any) -> Any:
+    """A task takes coroutines only."""
+    return await step
 
 
 def current_session() -> Session | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from otel_toolguard.core.classify import Risk, ToolClass
     from otel_toolguard.settings import Policy, ToolSettings
 
+logger = logging.getLogger("otel_toolguard")
 REMEMBERED = 1024  # commands, and arguments, whose class and shape a tool remembers
 REMEMBERED_TEXT = 2048  # characters of the longest of them
 HERE = "\0here"  # the process's own working directory
@@ -40,8 +42,8 @@ class Tool:
         kind: ``gen_ai.tool.type``: function, extension or datastore.
     """
 
-    __slots__ = ("_by_name", "_commands", "_fixed", "_policy", "_shapes", "hints", "ignore", "key", "kind", "name",
-                 "poll", "result_key", "risk", "tool_class")  # fmt: skip
+    __slots__ = ("_broken", "_known", "_shapes", "hints", "ignore", "key", "kind", "name", "poll", "result_key", "risk",
+                 "tool_class")  # fmt: skip
 
     def __init__(
         self,
@@ -65,11 +67,9 @@ class Tool:
         self.result_key = result_key
         self.hints = hints
         self.kind = kind
-        self._policy: Policy | None = None
-        self._by_name: Traits
-        self._fixed = False
-        self._commands: dict[str, Traits] = {}
+        self._known: _Known | None = None
         self._shapes: dict[str, str] = {}
+        self._broken: set[str] = set()
 
     def named(self, name: str) -> Tool:
         """The same tool under another name: a framework may publish a function under one of its own."""
@@ -133,24 +133,23 @@ class Tool:
 
     def traits(self, policy: Policy, arguments: Mapping[str, Any] | None) -> Traits:
         """What is known about a call: by the tool's name, by the command it runs, and by what the policy says."""
-        if self._policy is not policy:
-            settings = policy.tool(self.name)
-            self._policy, self._commands = policy, {}
-            self._by_name = Traits(self, settings, classify(self.name, None, hints=self.hints))
-            self._fixed = not any(_decides(self.name, word) for word in _DECIDING)
-        if self._fixed or not arguments:
-            return self._by_name
+        # Read once and replaced as a whole: another thread may ask under another policy at the same moment.
+        known = self._known
+        if known is None or known.policy is not policy:
+            known = self._known = _Known(self, policy)
+        if known.fixed or not arguments:
+            return known.by_name
         command = command_text(arguments)
         if command is None:
-            return self._by_name
-        found = self._commands.get(command)
+            return known.by_name
+        found = known.commands.get(command)
         if found is None:
-            known = classify(self.name, arguments, hints=self.hints)
-            found = Traits(self, policy.tool(self.name), known)
+            classified = classify(self.name, arguments, hints=self.hints)
+            found = Traits(self, policy.tool(self.name), classified)
             if len(command) <= REMEMBERED_TEXT:
-                if len(self._commands) >= REMEMBERED:
-                    self._commands.clear()
-                self._commands[command] = found
+                if len(known.commands) >= REMEMBERED:
+                    known.commands.clear()
+                known.commands[command] = found
         return found
 
     def _shape(self, signature: str, text: str, world: str | None, signer: Signer) -> str:
@@ -165,7 +164,21 @@ class Tool:
 
     def _said(self, arguments: Mapping[str, Any], ignore: frozenset[str]) -> Any:
         said = {name: value for name, value in arguments.items() if name not in ignore} if ignore else arguments
-        return self.key(dict(said)) if self.key is not None else said
+        return self._by("key", dict(said), said) if self.key is not None else said
+
+    def compared(self, result: Any) -> Any:
+        """What is compared instead of the result."""
+        return self._by("result_key", result, result)
+
+    def _by(self, word: str, given: Any, otherwise: Any) -> Any:
+        """What the author's function makes of it; one that raises is said once, and what it was given is compared."""
+        try:
+            return getattr(self, word)(given)
+        except Exception:
+            if word not in self._broken:
+                self._broken.add(word)
+                logger.exception("%s of tool %s raised; what it was given is compared as it is", word, self.name)
+            return otherwise
 
 
 class Traits:
@@ -192,6 +205,18 @@ class Traits:
         self.poll = known.poll if poll is None else bool(poll)
         # A number says how many times the limit; True is a number to Python, but not here.
         self.patience = poll if poll and poll is not True else POLLER_PATIENCE if self.poll else 1
+
+
+class _Known:
+    """What a tool knows of itself under one policy."""
+
+    __slots__ = ("by_name", "commands", "fixed", "policy")
+
+    def __init__(self, tool: Tool, policy: Policy) -> None:
+        self.policy = policy
+        self.by_name = Traits(tool, policy.tool(tool.name), classify(tool.name, None, hints=tool.hints))
+        self.fixed = not any(_decides(tool.name, word) for word in _DECIDING)
+        self.commands: dict[str, Traits] = {}
 
 
 def _decides(name: str, word: str) -> bool:

@@ -10,7 +10,10 @@ import pytest
 from otel_toolguard import Policy, SettingsError, SettingsWarning
 from otel_toolguard.settings import PLUGINS, PROFILES, ToolSettings
 
-NAMES = "call_ceiling, classify, failure_streak, max_refusals, repeat_guard, same_answer, stagnation, tool_stats"
+NAMES = (
+    "call_ceiling, classify, failure_streak, max_refusals, repeat_guard, same_answer, signature_failures, stagnation, "
+    "tool_stats"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -359,11 +362,15 @@ def test_an_empty_chain_is_no_rule_at_all(empty, toml):
     assert Policy.from_toml(toml("tool_plugins = []\n")).chain.plugins == ()
 
 
-LIMITS = [("conservative", 12, 20, 30, 25, 5), ("balanced", 8, 12, 25, 20, 2), ("strict", 7, 10, 20, 16, 2)]
+LIMITS = [
+    ("conservative", 12, 20, 30, 25, None, 5),
+    ("balanced", 8, 12, 25, 20, 6, 2),
+    ("strict", 7, 10, 20, 16, 5, 2),
+]
 
 
-@pytest.mark.parametrize(("name", "repeat", "stagnation", "same", "failures", "refusals"), LIMITS)
-def test_profiles_have_their_limits(name, repeat, stagnation, same, failures, refusals):
+@pytest.mark.parametrize(("name", "repeat", "stagnation", "same", "failures", "signature", "refusals"), LIMITS)
+def test_profiles_have_their_limits(name, repeat, stagnation, same, failures, signature, refusals):
     """Each profile is the documented chain with the documented limits."""
     chain = {plugin.pop("plugin"): plugin for plugin in Policy.profile(name).to_dict()["tool_plugins"]}
     assert list(chain) == [
@@ -372,6 +379,7 @@ def test_profiles_have_their_limits(name, repeat, stagnation, same, failures, re
         "stagnation",
         "same_answer",
         "failure_streak",
+        *(["signature_failures"] if signature else []),
         "call_ceiling",
         "max_refusals",
         "tool_stats",
@@ -382,6 +390,7 @@ def test_profiles_have_their_limits(name, repeat, stagnation, same, failures, re
         same,
     )
     assert (chain["failure_streak"]["limit"], chain["call_ceiling"]["run"]) == (failures, 500)
+    assert chain.get("signature_failures", {}).get("limit") == signature
     assert chain["max_refusals"] == {"limit": refusals, "total": 25}
 
 

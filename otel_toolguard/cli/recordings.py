@@ -142,6 +142,11 @@ def overlap(start: Any, seconds: Any) -> tuple[float, float] | None:
     return start, start + seconds
 
 
+def moment(seconds: Any) -> float:
+    """A recorded time or duration in seconds; 0 where it is unknown."""
+    return float(seconds) if type(seconds) in (int, float) and isfinite(seconds) else 0.0
+
+
 class Hashes:
     """Calls as hashes. Class, pollers and neutral tools are known by name alone, and nothing is transient."""
 
@@ -175,7 +180,7 @@ class Hashes:
         tool = parts[2]
         traits = (self._tools.get(tool) or self._tools.setdefault(tool, Tool(tool))).traits(self._policy, None)
         a, an, _, _, _, _, world = parts[5]
-        place = f"{tool}:" if world is None else f"{tool}:{world}+"
+        place = f"{tool}:" if world is None or not traits.shell else f"{tool}:{world}+"
         return ToolCall(
             tool, place + a, shape=place + an, tool_class=traits.tool_class, risk=traits.risk, neutral=traits.neutral,
             poll=traits.poll, patience=traits.patience, reached=traits.reached,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.cli.check import chosen_policy, note, printable
 from otel_toolguard.cli.inspect import KEY
-from otel_toolguard.cli.recordings import BadLine, Hashes, Parts, Texts, overlap, parsed, read
+from otel_toolguard.cli.recordings import BadLine, Hashes, Parts, Texts, moment, overlap, parsed, read
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.core.chain import Chain
 from otel_toolguard.core.decision import Refuse
@@ -216,7 +216,8 @@ class Replay:
             return
         chain = self.chain
         waiting = bool(recorded.ended) and _waiting(state)
-        admission = chain.admit(state, RUN, call)
+        at = moment(parts[3])
+        admission = chain.admit(state, RUN, call, at=at)
         if isinstance(admission, Refuse):
             self._refused(recorded, i, call, admission, judged=waiting and not _waiting(state))
             return
@@ -226,7 +227,7 @@ class Replay:
             heappush(recorded.flight, (span[1], i, admission.number, call, outcome))
             self._say(recorded, i, call, "ok", admission.warned)
             return
-        settled = chain.settle(state, RUN, admission.number, call, outcome)
+        settled = chain.settle(state, RUN, admission.number, call, outcome, at=at + moment(parts[4]))
         if settled.trip is not None:
             recorded.opened(settled.trip, i)
         if self._each_call is not None:
@@ -243,6 +244,8 @@ class Replay:
                 return
         elif refusal.fresh:
             recorded.opened(trip, i)
+        if refusal.opened is not None:
+            recorded.opened(refusal.opened.trip, i)
         recorded.refused.append(i)
         self._say(recorded, i, call, "refused")
 
@@ -250,8 +253,8 @@ class Replay:
         """Settles the calls that end up to that time, all of them if None; an end comes before a start."""
         flight = recorded.flight
         while flight and recorded.state is not None and (until is None or flight[0][0] <= until):
-            _, i, number, call, outcome = heappop(flight)
-            settled = self.chain.settle(recorded.state, RUN, number, call, outcome)
+            ended, i, number, call, outcome = heappop(flight)
+            settled = self.chain.settle(recorded.state, RUN, number, call, outcome, at=ended)
             recorded.ended[call.signature] = i
             if i in recorded.lines:
                 recorded.lines[i]["warned"] += settled.warned

@@ -118,9 +118,10 @@ class Outcome:
         twin: Set by the chain: how much alike an earlier call of the same batch was (``batch.SAME_CALL`` …), 0 for
             not at all.
         echo: Set by the chain: another failure of the same batch has been judged already.
+        late: Set by the chain: the call was admitted before its circuit closed last.
     """
 
-    __slots__ = ("digits", "echo", "error_type", "exact", "failure", "kind", "ms", "twin", "volatile")
+    __slots__ = ("digits", "echo", "error_type", "exact", "failure", "kind", "late", "ms", "twin", "volatile")
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ class Outcome:
         self.ms = ms
         self.twin = 0
         self.echo = False
+        self.late = False
 
     @property
     def failed(self) -> bool:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from otel_toolguard.core.decision import Admission, Circuit, Finding, InFlight, Permit, Refuse, Settled, Stop, Trip
-from otel_toolguard.core.state import PAUSED_KEPT, SIGNATURES_KEPT, SPARED_MOST, TOOLS_KEPT, RunState, SessionState
+from otel_toolguard.core.decision import Admission, Circuit, Finding, Permit, Refuse, Settled, Stop, Trip
+from otel_toolguard.core.state import (
+    CLOSED_KEPT,
+    PAUSED_KEPT,
+    SIGNATURES_KEPT,
+    SPARED_MOST,
+    TOOLS_KEPT,
+    RunState,
+    SessionState,
+)
+from otel_toolguard.core.trips import operator_trip, trip_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +71,7 @@ class Chain:
 
     def admit(
         self, state: SessionState, run_id: str, call: ToolCall, *,
-        above: str | None = None, link: Callable[[], str | None] | None = None,
+        above: str | None = None, link: Callable[[], str | None] | None = None, at: float = 0.0,
     ) -> Admission:  # fmt: skip
         """Reserves a place for the call, or refuses it.
 
@@ -73,22 +81,28 @@ class Chain:
             call: The call; nothing of it has run yet.
             above: The run inside one of whose calls this run started; looked at when the run is new.
             link: Asked for the tripping span's trace and span id if this very call opens a circuit.
+            at: Seconds on the guard's clock.
         """
-        admission = self._admit(state, state.runs.get(run_id) or state.run(run_id, above), call)
-        if link is not None and isinstance(admission, Refuse) and admission.fresh:
-            admission.circuit.link = link()
+        admission = self._admit(state, state.runs.get(run_id) or state.run(run_id, above), call, at)
+        if link is not None and isinstance(admission, Refuse):
+            for circuit in (admission.circuit if admission.fresh else None, admission.opened):
+                if circuit is not None:
+                    circuit.link = link()
         return admission
 
-    def _admit(self, state: SessionState, run: RunState, call: ToolCall) -> Admission:
+    def _admit(self, state: SessionState, run: RunState, call: ToolCall, at: float) -> Admission:
         latched = state.stop or run.latch()
         if latched is not None:
-            return self._refuse(run, call, latched, fresh=False)
+            return self._refuse(run, call, latched, fresh=False, at=at)
         circuit = run.circuit_of(call.signature, call.tool) if run.circuits else None
-        if circuit is not None:
-            return self._refuse(run, call, circuit, fresh=False)
-        return self._judge_start(state, run, call)
+        if circuit is not None and circuit.refuses(at):
+            return self._refuse(run, call, circuit, fresh=False, at=at)
+        admission = self._judge_start(state, run, call, at)
+        if circuit is not None and isinstance(admission, Permit):
+            circuit.try_with(admission.number, at)
+        return admission
 
-    def _judge_start(self, state: SessionState, run: RunState, call: ToolCall) -> Admission:
+    def _judge_start(self, state: SessionState, run: RunState, call: ToolCall, at: float) -> Admission:
         # A call resumed after an approval was counted when it was first asked for.
         resumed = call.call_id is not None and call.call_id in run.paused
         warned: tuple[str, ...] = ()
@@ -102,15 +116,15 @@ class Chain:
             elif self.observe:
                 would = would or self._would(run, call, finding)
             else:
-                return self._refuse(run, call, self._open(run, call, finding), fresh=True)
+                return self._refuse(run, call, self._open(run, call, finding, at), fresh=True, at=at)
         ready = run.batch.before_start(call)
         if ready:
             settled = Settled()
-            opened, would_before = self._judge(run, ready, settled)
+            opened, would_before = self._judge(run, ready, settled, at)
             would = would or would_before
             warned += settled.warned
             if opened is not None and (opened.trip.stops or opened is run.circuit_of(call.signature, call.tool)):
-                return self._refuse(run, call, opened, fresh=True)
+                return self._refuse(run, call, opened, fresh=True, at=at)
         if resumed:
             run.paused = [call_id for call_id in run.paused if call_id != call.call_id]
         permit = self._reserve(state, run, call, counted=not resumed)
@@ -134,7 +148,7 @@ class Chain:
 
     def settle(
         self, state: SessionState, run_id: str, number: int, call: ToolCall, outcome: Outcome,
-        link: Callable[[], str | None] | None = None,
+        link: Callable[[], str | None] | None = None, at: float = 0.0,
     ) -> Settled:  # fmt: skip
         """Gives the place back and judges what is ready to be judged.
 
@@ -145,24 +159,45 @@ class Chain:
             call: The call.
             outcome: How it came out.
             link: Asked for the tripping span's trace and span id if this result opens a circuit.
+            at: Seconds on the guard's clock.
         """
         settled = Settled()
         run = state.runs.get(run_id)
         if run is None or run.flight.pop(number, None) is None:
             return settled  # a late result, from before a reset: it opens and closes nothing
+        if run.circuits or run.closed:
+            self._end_probe(run, number, call, outcome, at)
         if outcome.kind == "interrupted":
             ready = run.batch.forget(number)  # a pause, not a round: its resumption is the round
             if call.call_id is not None:
                 run.paused = [*run.paused[1 - PAUSED_KEPT :], call.call_id]
         else:
             ready = run.batch.end(number, call, outcome)
-        circuit, settled.would_trip = self._judge(run, ready, settled)
+        circuit, settled.would_trip = self._judge(run, ready, settled, at)
         if circuit is not None:
             circuit.link = link() if link else None
             settled.trip = circuit.trip
         return settled
 
-    def _judge(self, run: RunState, ready: Sequence[Done], settled: Settled) -> tuple[Circuit | None, Trip | None]:
+    def _end_probe(self, run: RunState, number: int, call: ToolCall, outcome: Outcome, at: float) -> None:
+        """Closes, reopens or gives back a half-open circuit if this was its probe; marks results of older circuits."""
+        keys = ("signature:" + call.signature, "tool:" + call.tool)
+        outcome.late = any(number < run.closed.get(key, 0) for key in keys)
+        key = keys[0] if keys[0] in run.circuits else keys[1]
+        circuit = run.circuits.get(key)
+        if circuit is None or circuit.probe != number:
+            return
+        if outcome.kind == "ok":
+            del run.circuits[key]
+            run.closed = {**dict(list(run.closed.items())[1 - CLOSED_KEPT :]), key: number}
+        elif outcome.failed:
+            circuit.reopen(at)
+        else:
+            circuit.probe = None  # a probe that was cancelled has said nothing
+
+    def _judge(
+        self, run: RunState, ready: Sequence[Done], settled: Settled, at: float
+    ) -> tuple[Circuit | None, Trip | None]:
         opened: Circuit | None = None
         would: Trip | None = None
         # What ends after a stop, wherever in the tree, opens no second circuit.
@@ -182,33 +217,31 @@ class Chain:
                     settled.warned += (finding.rule,)
                 elif self.observe:
                     would = would or self._would(run, call, finding)
-                else:
-                    circuit = self._open(run, call, finding)
+                elif (key := _key(finding, call)) is None or key not in run.circuits:
+                    circuit = self._open(run, call, finding, at)
                     stopped = circuit.trip.stops
                     opened = circuit if opened is None or stopped else opened
         return opened, would
 
-    def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool) -> Refuse:
+    def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool, at: float) -> Refuse:
         ready = run.batch.skip(call)
         if ready:  # this was the last sibling that a batch of results waited for
-            opened, _ = self._judge(run, ready, Settled())
-            if opened is not None and opened.trip.stops:
-                circuit, fresh = opened, True
+            waited, _ = self._judge(run, ready, Settled(), at)
+            if waited is not None and waited.trip.stops:
+                circuit, fresh = waited, True
         counted = self._counts(run, call)
         run.refusals += 1
         if counted:
             run.refused_in_row += 1
         circuit.refused += 1
-        if not circuit.trip.stops:
-            for hook in self._refusals:
-                finding = hook.call(hook.mine(run), run, call, counted)
-                if finding is not None and finding.share >= 1:
-                    circuit, fresh = self._open(run, call, finding), True
-                    circuit.refused = 1
-                    break
+        opened: Circuit | None = None
+        for hook in () if circuit.trip.stops else self._refusals:
+            finding = hook.call(hook.mine(run), run, call, counted)
+            if finding is not None and finding.share >= 1 and opened is None:
+                opened = self._open(run, call, finding, at)
         kind = Stop if circuit.trip.stops else Refuse
         return kind(
-            circuit, fresh=fresh, nth=circuit.refused,
+            circuit, fresh=fresh, nth=circuit.refused, trip=circuit.trip_at(at), opened=opened,
             signature_calls=run.signatures.get(call.signature, 0), run_calls=run.calls, session_calls=run.session.calls,
         )  # fmt: skip
 
@@ -227,54 +260,27 @@ class Chain:
             run.refusal_batch, run.refusals_spared = batch, 0
         return not spared
 
-    def _open(self, run: RunState, call: ToolCall | None, finding: Finding) -> Circuit:
-        circuit = Circuit(self._trip(run, call, finding))
-        if circuit.trip.stops:
+    def _open(self, run: RunState, call: ToolCall, finding: Finding, at: float) -> Circuit:
+        key = _key(finding, call)
+        circuit = Circuit(trip_of(run, call, finding), cooldown_s=finding.retry_after_s if key else None, at=at)
+        if key is None:
             self._latch(run, circuit)
-        elif call is not None:
-            key = call.signature if finding.scope == "signature" else call.tool
-            run.circuits[f"{finding.scope}:{key}"] = circuit
+        else:
+            run.circuits[key] = circuit
         return circuit
 
     def _would(self, run: RunState, call: ToolCall, finding: Finding) -> Trip | None:
         if finding.rule in run.would:
             return None
         run.would.append(finding.rule)
-        return self._trip(run, call, finding)
+        return trip_of(run, call, finding)
 
-    def _trip(self, run: RunState, call: ToolCall | None, finding: Finding) -> Trip:
-        resets = len(run.session.audit)  # a reset sets the other counts back
-        seed = (f"{run.session.id}\0{run.id}\0{finding.rule}\0{run.number}\0{run.refusals}\0{len(run.circuits)}"
-                f"\0{resets}")  # fmt: skip
-        return Trip(
-            # Drawn from what is unique anyway: the core has no source of chance.
-            id=hashlib.blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
-            rule=finding.rule,
-            scope=finding.scope,
-            tool=call.tool if call else None,
-            signature=call.signature if call else None,
-            tool_class=call.tool_class if call else None,
-            period=finding.period,
-            limit=finding.limit,
-            observed=finding.observed,
-            members=finding.members,
-            in_flight=tuple(InFlight(*row) for row in run.flight.values()),
-            session_id=run.session.id,
-            run_id=run.id,
-            agent=call.agent if call else None,
-            retryable=finding.retryable,
-            retry_after_s=finding.retry_after_s,
-            loop_type=finding.loop_type,
-            at_call=run.calls,
-            why=finding.why,
-        )
-
-    def close_batch(self, state: SessionState, run_id: str) -> Settled:
+    def close_batch(self, state: SessionState, run_id: str, at: float = 0.0) -> Settled:
         """Judges what still waits for siblings that never came: for the end of a model's turn."""
         settled = Settled()
         run = state.runs.get(run_id)
         if run is not None:
-            opened, settled.would_trip = self._judge(run, run.batch.close(), settled)
+            opened, settled.would_trip = self._judge(run, run.batch.close(), settled, at)
             settled.trip = opened.trip if opened is not None else None
         return settled
 
@@ -293,16 +299,7 @@ class Chain:
     def stop(self, state: SessionState, reason: str) -> Trip:
         """Stops every run of the session until ``reset``; a stop that holds already stays as it is."""
         if state.stop is None:
-            run = state.runs.get(state.last_run or "") or RunState("", state)
-            trip = Trip(
-                id=hashlib.blake2b(f"{state.id}\0{len(state.audit)}".encode("utf-8", "surrogatepass"),
-                                   digest_size=8).hexdigest(),
-                rule="session.stop", scope="session", session_id=state.id, loop_type="stopped_by_operator",
-                at_call=run.calls,
-                in_flight=tuple(InFlight(*row) for each in state.runs.values() for row in each.flight.values()),
-                why=f"An operator stopped the session: {reason}; session.reset(reason) would let it go on.",
-            )  # fmt: skip
-            state.stop = Circuit(trip)
+            state.stop = Circuit(operator_trip(state, reason))
         return state.stop.trip
 
     def reset(self, state: SessionState, *, ceilings: bool) -> None:
@@ -310,7 +307,7 @@ class Chain:
         state.stop = None
         for run in state.runs.values():
             fresh = RunState(run.id, state, run.above)
-            run.stop, run.circuits, run.batch, run.rules = None, {}, fresh.batch, {}
+            run.stop, run.circuits, run.closed, run.batch, run.rules = None, {}, {}, fresh.batch, {}
             run.refusals = run.refused_in_row = run.refusals_spared = 0
             run.refusal_batch, run.would, run.flight, run.paused = None, [], {}, []
             if ceilings:
@@ -364,6 +361,13 @@ class _Hook:
 
 def _hooks(plugins: Iterable[Any], name: str) -> list[_Hook]:
     return [_Hook(plugin, getattr(plugin, name)) for plugin in plugins if hasattr(plugin, name)]
+
+
+def _key(finding: Finding, call: ToolCall) -> str | None:
+    """What a circuit of this finding is kept under; None for one that stops the run."""
+    if finding.scope == "signature":
+        return "signature:" + call.signature
+    return "tool:" + call.tool if finding.scope == "tool" else None
 
 
 def _count(counts: dict[str, int], key: str, most: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Scope = Literal["signature", "tool", "run", "session"]
@@ -211,34 +211,84 @@ class Permit:
 
 
 class Circuit:
-    """An open circuit: its trip, how many calls it refused, and the trace and span id of the call that opened it."""
+    """An open circuit.
 
-    __slots__ = ("link", "refused", "trip")
+    Without a cooldown it stays open. With one it is half open once the time is over: one call, the probe, is let
+    through under a lease; its success closes the circuit, its failure opens it for twice as long.
 
-    def __init__(self, trip: Trip, *, link: str | None = None, refused: int = 0) -> None:
+    Attributes:
+        trip: Why it opened.
+        link: Trace and span id of the call that opened it, None if unknown.
+        refused: How many calls it has refused.
+        cooldown_s: Seconds until the next probe; None for never.
+        until: When that is, on the guard's clock.
+        probe: Number of the call that is being tried, None if none is.
+        lease: When the probe's time is over, so that one that never ends does not hold the circuit for ever.
+    """
+
+    __slots__ = ("cooldown_s", "lease", "link", "probe", "refused", "trip", "until")
+
+    def __init__(
+        self, trip: Trip, *, link: str | None = None, refused: int = 0, cooldown_s: float | None = None,
+        at: float = 0.0,
+    ) -> None:  # fmt: skip
         self.trip = trip
         self.link = link
         self.refused = refused
+        self.cooldown_s = cooldown_s
+        self.until = None if cooldown_s is None else at + cooldown_s
+        self.probe: int | None = None
+        self.lease = 0.0
+
+    def refuses(self, at: float) -> bool:
+        """Whether a call at that time is refused: the circuit is open, or half open with its probe on the way."""
+        if self.until is None or at < self.until:
+            return True
+        return self.probe is not None and at < self.lease
+
+    def try_with(self, number: int, at: float) -> None:
+        """Lets call ``number`` be the probe."""
+        self.probe, self.lease = number, at + (self.cooldown_s or 0.0)
+
+    def reopen(self, at: float) -> None:
+        """The probe failed."""
+        self.probe = None
+        self.cooldown_s = min(2 * (self.cooldown_s or 0.0), COOLDOWN_MOST_S)
+        self.until = at + self.cooldown_s
+
+    def trip_at(self, at: float) -> Trip:
+        """Why a call at that time is refused, with the seconds that are left."""
+        if self.until is None:
+            return self.trip
+        return replace(self.trip, retry_after_s=round(max(self.until, self.lease if self.probe else 0.0) - at, 3))
 
     def to_plain(self) -> list[Any]:
         """The circuit as JSON values."""
-        return [self.trip.to_dict(), self.link, self.refused]
+        return [self.trip.to_dict(), *(getattr(self, name) for name in _PLAIN_CIRCUIT)]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Circuit:
         """The circuit that ``to_plain`` described."""
-        trip, link, refused = plain
-        return cls(Trip.from_dict(trip), link=link, refused=refused)
+        trip, *rest = plain
+        circuit = cls(Trip.from_dict(trip))
+        for name, value in zip(_PLAIN_CIRCUIT, rest, strict=True):
+            setattr(circuit, name, value)
+        return circuit
+
+
+COOLDOWN_MOST_S = 3600.0
+_PLAIN_CIRCUIT = ("link", "refused", "cooldown_s", "until", "probe", "lease")
 
 
 class Refuse:
     """The call must not run; siblings may.
 
     ``fresh`` says that this very call opened the circuit; ``nth`` is how many calls the circuit has refused, this one
-    included. Counts are those before the call.
+    included. ``opened`` is a stop that this refusal brought about: it holds from the next call on. Counts are those
+    before the call.
     """
 
-    __slots__ = ("circuit", "fresh", "nth", "run_calls", "session_calls", "signature_calls")
+    __slots__ = ("circuit", "fresh", "nth", "opened", "run_calls", "session_calls", "signature_calls", "trip")
 
     def __init__(
         self,
@@ -246,21 +296,20 @@ class Refuse:
         *,
         fresh: bool,
         nth: int,
+        trip: Trip | None = None,
+        opened: Circuit | None = None,
         signature_calls: int = 0,
         run_calls: int = 0,
         session_calls: int = 0,
     ) -> None:
         self.circuit = circuit
+        self.trip = trip or circuit.trip
         self.fresh = fresh
         self.nth = nth
+        self.opened = opened
         self.signature_calls = signature_calls
         self.run_calls = run_calls
         self.session_calls = session_calls
-
-    @property
-    def trip(self) -> Trip:
-        """Why the circuit opened."""
-        return self.circuit.trip
 
     @property
     def link(self) -> str | None:

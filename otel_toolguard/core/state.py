@@ -14,6 +14,7 @@ STATE_VERSION = 1
 SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
 TOOLS_KEPT = 256
 PAUSED_KEPT = 256
+CLOSED_KEPT = 256  # circuits that closed again, whose late results are told from new ones
 SPARED_MOST = 64  # refusals taken for one batch where nobody names the batch
 OPEN_RUNS_KEPT = 256  # runs that nobody ended, which a session still remembers
 RUNS_KEPT = 32  # ended runs that a session still remembers
@@ -31,13 +32,13 @@ class RunState:
             there were at once.
         paused: Ids of calls that were interrupted for an approval and will be asked for again.
         stop: The latch: set once, every later call is refused.
-        circuits: Open circuits of scope signature and tool.
+        circuits: Open circuits of scope signature and tool; ``closed`` has the number of the probe that closed one.
         rules: Each plugin's own plain state, by its name.
         would: Rules that would have tripped (observe mode), so that each says it once.
     """
 
     __slots__ = (
-        "above", "batch", "calls", "circuits", "classes", "ended", "flight", "id", "most_in_flight", "number",
+        "above", "batch", "calls", "circuits", "classes", "closed", "ended", "flight", "id", "most_in_flight", "number",
         "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules", "session", "signatures",
         "stop", "tools", "would",
     )  # fmt: skip
@@ -61,6 +62,7 @@ class RunState:
         self.paused: list[str] = []
         self.stop: Circuit | None = None
         self.circuits: dict[str, Circuit] = {}
+        self.closed: dict[str, int] = {}
         self.rules: dict[str, Any] = {}
         self.would: list[str] = []
         self.ended = False
@@ -118,8 +120,8 @@ class RunState:
 
 
 _PLAIN_RUN = (
-    "calls", "classes", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals", "refusals_spared",
-    "refused_in_row", "rules", "signatures", "tools", "would",
+    "calls", "classes", "closed", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals",
+    "refusals_spared", "refused_in_row", "rules", "signatures", "tools", "would",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from otel_toolguard.core.plugins.failure_streak import FailureStreak
 from otel_toolguard.core.plugins.max_refusals import MaxRefusals
 from otel_toolguard.core.plugins.repeat_guard import RepeatGuard
 from otel_toolguard.core.plugins.same_answer import SameAnswer
+from otel_toolguard.core.plugins.signature_failures import SignatureFailures
 from otel_toolguard.core.plugins.stagnation import Stagnation
 from otel_toolguard.core.plugins.tool_stats import ToolStats
 
@@ -110,6 +111,17 @@ class MaxRefusalsSettings(PluginSettings):
     total: Count | None = None
 
 
+class SignatureFailuresSettings(PluginSettings):
+    """Failures of one signature; ``cooldown`` in seconds, None for no second try."""
+
+    rule = SignatureFailures
+    limit: Count
+    count: Literal["consecutive", "cumulative"] = "consecutive"
+    same_error: bool = True
+    clear_on_write: bool = True
+    cooldown: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
 class ToolStatsSettings(PluginSettings):
     """No parameters."""
 
@@ -123,6 +135,7 @@ PLUGINS: dict[str, type[PluginSettings]] = {
     "max_refusals": MaxRefusalsSettings,
     "repeat_guard": RepeatGuardSettings,
     "same_answer": SameAnswerSettings,
+    "signature_failures": SignatureFailuresSettings,
     "stagnation": StagnationSettings,
     "tool_stats": ToolStatsSettings,
 }

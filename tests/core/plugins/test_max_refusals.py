@@ -28,45 +28,41 @@ def play(rule, calls):
 
 
 TABLE = [
-    ({"limit": 1}, "x", "s"),
+    ({"limit": 1}, "x x", "rs"),
     ({"limit": 3}, "x x", "rr"),
-    ({"limit": 3}, "x x x", "rrs"),
-    ({"limit": 3}, "x x x a x", "rrsss"),
-    ({"limit": 3}, "x xx x", "rrs"),
+    ({"limit": 3}, "x x x x", "rrrs"),
+    ({"limit": 3}, "x x x a x", "rrrss"),
+    ({"limit": 3}, "x xx x a", "rrrs"),
     ({"limit": 3}, "x x a x x a x x", "rrprrprr"),
     ({"limit": 3}, "x.1 x.1 x.1 x.1 x.1", "rrrrr"),
-    ({"limit": 3}, "x.1 x.1 x.2 x.2 x.3 x.3", "rrrrss"),
-    ({"limit": 3, "total": 4}, "x x a x a x", "rrprps"),
+    ({"limit": 3}, "x.1 x.1 x.2 x.2 x.3 x.3", "rrrrrs"),
+    ({"limit": 3, "total": 4}, "x x a x a x a", "rrprprs"),
     ({"limit": 3, "total": 4}, "x x a x a a a", "rrprppp"),
-    ({"limit": 3, "total": 3}, "x.1 xx.1 a x.2 x.2 a x.3", "rrprrps"),
-    ({"limit": 9, "total": 2}, "x.1 x.1 x.1 x.2", "rrrs"),
+    ({"limit": 3, "total": 3}, "x.1 xx.1 a x.2 x.2 a x.3 a", "rrprrprs"),
+    ({"limit": 9, "total": 2}, "x.1 x.1 x.1 x.2 a", "rrrrs"),
 ]
 
 
 @pytest.mark.parametrize(("limits", "calls", "expected"), TABLE)
 def test_refusals_in_a_row_and_in_all(limits, calls, expected):
-    """The refusal that reaches the limit is the stop; an admitted call ends the row but not the total."""
+    """After the refusal that reaches the limit nothing runs; an admitted call ends the row but not the total."""
     assert play(MaxRefusals(**limits), calls.split())[0] == expected
 
 
 def test_the_stop_says_so():
-    """The trip is the rule's own, fresh, and its sentence names the parameter that counted."""
-    _, stop = play(MaxRefusals(2), ["x", "x"])
-    assert (stop.trip.rule, stop.trip.scope, stop.trip.loop_type, stop.fresh, stop.nth) == (
-        "max_refusals",
-        "run",
-        "refused_too_often",
-        True,
-        1,
-    )
+    """The refusal names its own circuit and the stop it opened, whose sentence names the parameter that counted."""
+    _, refusal = play(MaxRefusals(2), ["x", "x"])
+    assert (type(refusal), refusal.trip.rule, refusal.trip.scope) == (Refuse, "call_ceiling", "tool")
+    stop = refusal.opened
+    assert (stop.trip.rule, stop.trip.scope, stop.trip.loop_type) == ("max_refusals", "run", "refused_too_often")
     assert (
         stop.trip.why
         == "Calls were refused 2 times in a row, and the agent asked again; max_refusals limit = 3 would have allowed it."
     )
-    assert "total = 3" in play(MaxRefusals(9, total=2), ["x", "x"])[1].trip.why
+    assert "total = 3" in play(MaxRefusals(9, total=2), ["x", "x"])[1].opened.trip.why
 
 
 def test_a_caller_that_takes_refusals_for_text_is_stopped():
-    """Whoever asks for ever, for one tool and then for another, gets two refusals and then only stops."""
+    """Whoever asks for ever, for one tool and then for another, gets three refusals and then only stops."""
     letters, _ = play(MaxRefusals(3), ["x", "x"] + ["xx"] * 100)
-    assert letters == "rr" + "s" * 100
+    assert letters == "rrr" + "s" * 99
