@@ -42,7 +42,9 @@ _DATED = re.compile(
     rf"|(?<= )[0-9]{{1,2}} {_MONTH} [0-9]{{4}}(?: {_CLOCK})?){_END}"
 )
 _NUMERIC = re.compile(
-    rf"[0-9](?<!{_EDGE}.)(?<![0-9\u203a][.:].)(?:"
+    # A number that none of the alternatives can go on with is turned down at once: most numbers are plain.
+    rf"[0-9](?=[0-9,.]*+(?:[-/:%T_dhmeiknsuwBGKMb\u00b5\u03bc]| [bdhikmnsuwABDFGJKMNOST\u00b5\u03bc]))"
+    rf"(?<!{_EDGE}.)(?<![0-9\u203a][.:].)(?:"
     # 2024-05-20T10:11:12.345+02:00, 20240520T101112Z, 20/May/2024:10:11:12 +0000, 20/05/2024
     rf"[0-9]{{3}}([-/])[01]?[0-9]\1[0-3]?[0-9](?:[T _]{_CLOCK})?(?!-[0-9\u2039])"
     rf"|(?<=2)0[0-9]{{2}}[01][0-9][0-3][0-9][T_-][0-2][0-9][0-5][0-9][0-5][0-9]Z?"
