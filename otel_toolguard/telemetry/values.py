@@ -68,7 +68,7 @@ class Labels:
 
     __slots__ = ("_failures", "_placed", "duration", "enriched", "refused", "silent", "span_name", "start")
 
-    def __init__(self, tool: str, tool_class: str, agent: str | None, tool_type: str) -> None:
+    def __init__(self, tool: str, tool_class: str, agent: str | None, tool_type: str, reached: bool = True) -> None:
         tool, tool_class = text(tool), text(tool_class)
         of_tool: Values = {names.TOOL_NAME: tool, names.TOOL_TYPE: text(tool_type)}
         if agent is not None:
@@ -76,8 +76,10 @@ class Labels:
         self.span_name = text(f"{names.EXECUTE_TOOL} {tool}")
         self.enriched: Values = {names.TOOL_CLASS: tool_class}
         self.start: Values = {names.OPERATION: names.EXECUTE_TOOL, **of_tool, **self.enriched}
-        self.duration: Values = {**of_tool, **self.enriched}
-        self.refused: Values = {names.TOOL_NAME: tool, **self.enriched}
+        # A model may invent any number of tools; on metrics, whose series are kept for good, they are one.
+        metric_tool = {names.TOOL_NAME: tool if reached else names.UNKNOWN_TOOL}
+        self.duration: Values = {**of_tool, **self.enriched, **metric_tool}
+        self.refused: Values = {**metric_tool, **self.enriched}
         self.silent: Live | None = None
         self._failures: dict[str, Values] = {}
         self._placed: tuple[str | None, str | None, Values] = (None, None, self.start)
@@ -106,11 +108,11 @@ class LabelCache:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str | None, str], Labels] = {}
+        self._known: dict[tuple[str, str, str | None, str, bool], Labels] = {}
 
     def of(self, call: ToolCall, tool_type: str) -> Labels:
         """The labels of this call's tool."""
-        key = (call.tool, call.tool_class, call.agent, tool_type)
+        key = (call.tool, call.tool_class, call.agent, tool_type, call.reached)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _REMEMBERED:

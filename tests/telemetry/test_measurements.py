@@ -81,6 +81,19 @@ def test_duration(world):
     )
 
 
+def test_tools_that_a_model_invented_are_one_series(world):
+    """Calls that reached no tool share one metric label, whatever name the model gave; the span keeps the name."""
+    for n in range(50):
+        call = ToolCall(f"invented_{n}", f"invented_{n}:1", reached=False)
+        live = world.telemetry.start(call, session_id="s1", run_id="r1")
+        assert live.span.name == f"execute_tool invented_{n}"
+        world.telemetry.end(live, call, Outcome("failed"), None, None, seconds=0.1)
+        world.telemetry.refused(None, call, Refuse(Circuit(TRIP), fresh=False, nth=11))
+    for name in ("gen_ai.execute_tool.duration", "toolguard.calls.refused"):
+        (point,) = read(world)[name].data.data_points
+        assert point.attributes["gen_ai.tool.name"] == "(unknown)"
+
+
 def test_failed_duration(world):
     """A failed call is measured with the same error.type that its span has."""
     live = start(world)
