@@ -48,9 +48,9 @@ def unfelt(step: str, fault: Exception) -> None:
     _log(logging.ERROR, f"the guard failed to {step}; the tool is not affected, and this is said once", fault)
 
 
-def _log(level: int, text: str, fault: Exception | None = None) -> None:
+def _log(level: int, text: str, fault: Exception | None = None, trip: Trip | None = None) -> None:
     try:
-        logger.log(level, "%s", text, exc_info=fault)
+        logger.log(level, "%s", text, exc_info=fault, extra={"toolguard": trip.to_dict()} if trip else None)
     except Exception:  # a filter or handler of the application that raises must not be felt either
         pass
 
@@ -113,7 +113,8 @@ class Guard:
         """Says once, everywhere, that a circuit opened (or, observing, would have)."""
         if self.telemetry is not None:
             self.telemetry.opened(live, trip, observed_only=observed_only)
-        _log(logging.WARNING, f"would have stopped: {trip.why}" if observed_only else trip.why)
+        # Whose session it was stands beside the sentence, in the record's attribute ``toolguard``.
+        _log(logging.WARNING, f"would have stopped: {trip.why}" if observed_only else trip.why, trip=trip)
         if self.on_trip is not None:
             try:
                 self.on_trip(trip)
@@ -177,7 +178,7 @@ class Attempt:
         body: The function that an adapter is about to have run, so that a decorator on it does not count it again.
     """
 
-    __slots__ = ("_live", "_started", "_tokens", "body", "call", "executions", "guard", "permit",
+    __slots__ = ("_live", "_started", "_tokens", "body", "call", "executions", "guard", "nudges", "permit",
                  "place", "refused", "seen", "tool")  # fmt: skip
 
     def __init__(
@@ -194,11 +195,17 @@ class Attempt:
         self.seen: tuple[Any] | None = None  # what the body returned, where an adapter sees only a message of it
         self.permit: Permit | None = None
         self.refused: Refuse | None = None
+        self.nudges: tuple[str, ...] = ()  # sentences for the model, to stand beside the result
         self._live: Live | None = None
-        self._started = time.perf_counter()
         try:
             self.call: ToolCall = tool.call(
-                arguments, guard.policy, guard.signer, call_id=call_id, batch=batch, siblings=siblings, agent=agent,
+                arguments,
+                guard.policy,
+                guard.signer,
+                call_id=call_id,
+                batch=batch,
+                siblings=siblings,
+                agent=agent,
                 reached=reached,
             )
             if not guard.quiet or not self._is_quiet():
@@ -210,6 +217,7 @@ class Attempt:
         self._started = time.perf_counter()
 
     def _not_admitted(self, fault: BaseException) -> None:
+        self._started = time.perf_counter()
         if not hasattr(self, "call"):
             self.call = ToolCall(self.tool.name, f"{self.tool.name}:", whole=False)
             self._live = self._open()
@@ -244,6 +252,8 @@ class Attempt:
         )
         if isinstance(admission, Permit):
             self.permit = admission
+            if admission.nudges:
+                self.nudges = tuple(nudge.text for nudge in admission.nudges)
             if live is None and guard.quiet:  # a reset let it through after all
                 guard.quiet.clear()
                 self._live = live = self._open()
@@ -359,6 +369,8 @@ class Attempt:
         settled: Settled = guard.transact(
             lambda state: chain.settle(state, place.run_id, permit.number, call, record, link, at)  # type: ignore[union-attr]
         )
+        if settled.nudges:
+            self.nudges += tuple(nudge.text for nudge in settled.nudges)
         if settled.trip is not None:
             guard.tell(settled.trip, live)
         elif settled.would_trip is not None:

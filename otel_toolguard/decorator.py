@@ -13,21 +13,27 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import wrapt
 
 from otel_toolguard.arguments import Binder
-from otel_toolguard.attempt import Attempt, Guard, here, logger
-from otel_toolguard.errors import SessionMissing, SettingsError
-from otel_toolguard.generators import through, through_async
+from otel_toolguard.attempt import Attempt, Guard, here, logger, unfelt
+from otel_toolguard.errors import CircuitOpen, SessionMissing, SettingsError
+from otel_toolguard.generators import Uncounted, settle_future, settle_later, through, through_async
 from otel_toolguard.session import unguarded
 from otel_toolguard.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from otel_toolguard.core.classify import Risk, ToolClass
+
+    Function = wrapt.FunctionWrapper[Any, Any]
+    BoundFunction = wrapt.BoundFunctionWrapper[Any, Any]
+    Proxy = wrapt.ObjectProxy[Any]
+else:  # generic from wrapt 2 on
+    Function, BoundFunction, Proxy = wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper, wrapt.ObjectProxy
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class BoundGuardedFunction(wrapt.BoundFunctionWrapper[Any, Any]):
+class BoundGuardedFunction(BoundFunction):
     """A guarded function taken from an instance or a class; copied and pickled like a bound method."""
 
     def __copy__(self) -> BoundGuardedFunction:
@@ -47,7 +53,7 @@ class BoundGuardedFunction(wrapt.BoundFunctionWrapper[Any, Any]):
         return self.__reduce__()
 
 
-class GuardedFunction(wrapt.FunctionWrapper[Any, Any]):
+class GuardedFunction(Function):
     """A function with the guard on it; to inspection, type hints and schemas it is the function itself."""
 
     __bound_function_wrapper__ = BoundGuardedFunction
@@ -71,7 +77,7 @@ class GuardedFunction(wrapt.FunctionWrapper[Any, Any]):
 
     def __reduce__(self) -> str:
         # By name, like a function; pickle itself makes sure that this object is what the name leads to.
-        return str(self.__wrapped__.__qualname__)
+        return str(getattr(self.__wrapped__, "__qualname__", type(self.__wrapped__).__qualname__))
 
     def __reduce_ex__(self, protocol: Any) -> str:
         return self.__reduce__()
@@ -156,20 +162,23 @@ def _check(function: Any) -> None:
         return
     if isinstance(function, type):
         raise SettingsError(f"guard_tool takes a function, not the class {function.__qualname__}; guard its methods")
+    if _is_tool_object(function):
+        kind = f"{type(function).__module__}.{type(function).__qualname__}"
+        raise SettingsError(
+            f"guard_tool takes a function; {kind} is a tool object, whose framework would go round the guard. Put "
+            "@guard_tool below the framework's own decorator, or use the framework's adapter"
+        )
     if not callable(function):
-        raise SettingsError(f"guard_tool takes a function, not {type(function).__name__} ({function!r:.60})")
-    module = type(function).__module__
-    if type(function).__call__ is not object.__call__ and not _is_tool_object(function):
-        return
-    raise SettingsError(
-        f"guard_tool takes a function; {module}.{type(function).__qualname__} is a tool object whose framework would "
-        "go round the guard. Put @guard_tool below the framework's decorator, or use the framework's adapter"
-    )
+        raise SettingsError(f"guard_tool takes a function, not {type(function).__name__}")
 
 
 def _is_tool_object(function: Any) -> bool:
     """Frameworks call these objects' inner functions, never the object itself."""
-    return any(hasattr(function, name) for name in ("args_schema", "on_invoke_tool", "function_schema", "tool_name"))
+    own = getattr(function, "__dict__", {})
+    return any(name in own or hasattr(type(function), name) for name in _MARKS)
+
+
+_MARKS = ("args_schema", "on_invoke_tool", "function_schema")
 
 
 def _tool(function: Any, name: str | None, told: dict[str, Any]) -> Tool:
@@ -234,15 +243,23 @@ def _run(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwa
     return result
 
 
-def _attempt(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Attempt | None:
+def _attempt(
+    tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any
+) -> Attempt | Uncounted | None:
     """The admitted or refused call; None where an adapter counts this very call already."""
-    place = here.get()
-    inside = place.inside if place is not None else None
-    if inside is not None and inside.body is not None and _same(inside.body, wrapped):
-        inside.executions += 1
-        return None
-    guard = place.guard if place is not None else _outside(tool)
-    return Attempt(guard, place, tool, binder.bind(instance, args, kwargs))
+    try:
+        place = here.get()
+        inside = place.inside if place is not None else None
+        if inside is not None and inside.body is not None and _same(inside.body, wrapped):
+            inside.executions += 1
+            return None
+        guard = place.guard if place is not None else _outside(tool)
+        return Attempt(guard, place, tool, binder.bind(instance, args, kwargs))
+    except (CircuitOpen, SessionMissing):
+        raise
+    except Exception as fault:  # settings that cannot be read, for example
+        unfelt("look at a call", fault)
+        return Uncounted()
 
 
 def _seen(result: Any) -> Any:
@@ -264,6 +281,8 @@ _warned: set[str] = set()
 def _outside(tool: Tool) -> Guard:
     """Outside any session a call is traced but not limited, and that is said once per tool."""
     guard = unguarded()
+    if guard.policy.mode == "off":
+        return guard
     if guard.policy.strict:
         raise SessionMissing(
             f"{tool.name} was called outside any session, and strict forbids that: open one with "
@@ -272,8 +291,8 @@ def _outside(tool: Tool) -> Guard:
     if tool.name not in _warned:
         _warned.add(tool.name)
         text = (
-            f"{tool.name} is called outside any session: it is traced but not limited. Open one around the run: "
-            "with otel_toolguard.Session(conversation_id): ..."
+            f"{tool.name} is called outside any session and is not limited. Open one around the run: "
+            "with otel_toolguard.Session(conversation_id): ... (in a thread of your own: session.bind(function))"
         )
         try:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
@@ -300,25 +319,30 @@ async def _run_async(tool: Tool, binder: Binder, wrapped: Any, instance: Any, ar
     return result
 
 
-def _later(attempt: Attempt, result: Any) -> Any:
+def _later(attempt: Attempt | Uncounted, result: Any) -> Any:
     """What the caller gets instead of an awaitable: one that settles the call, of the same kind."""
     if asyncio.isfuture(result):  # it goes on by itself, and has more to offer than to be awaited
-        result.add_done_callback(functools.partial(_settle_future, attempt))
+        result.add_done_callback(functools.partial(settle_future, attempt))
         return result
     if not inspect.isawaitable(result):  # a generator
         attempt.returned(result)
         return result
-    later = _settle_later(attempt, result) if inspect.iscoroutine(result) else _Later(result, attempt)
+    later: Any
+    if inspect.iscoroutine(result):
+        later = settle_later(attempt, result)
+        later.__qualname__ = result.__qualname__  # by which Python complains of one that is never awaited
+    else:
+        later = _Later(result, attempt)
     attempt.put_off(later)
     return later
 
 
-class _Later(wrapt.ObjectProxy[Any]):
+class _Later(Proxy):
     """An awaitable that is no coroutine and may have more to offer, such as ``async with``."""
 
-    def __init__(self, result: Any, attempt: Attempt) -> None:
+    def __init__(self, result: Any, attempt: Attempt | Uncounted) -> None:
         super().__init__(result)
-        self._self_attempt: Attempt | None = attempt
+        self._self_attempt: Attempt | Uncounted | None = attempt
 
     def __await__(self) -> Any:
         return self._self_settling(self.__wrapped__).__await__()
@@ -326,35 +350,12 @@ class _Later(wrapt.ObjectProxy[Any]):
     async def __aenter__(self) -> Any:
         return await self._self_settling(self.__wrapped__.__aenter__())
 
+    async def __aexit__(self, *error: object) -> Any:
+        return await self.__wrapped__.__aexit__(*error)
+
     def _self_settling(self, awaitable: Any) -> Any:
         attempt, self._self_attempt = self._self_attempt, None
-        return awaitable if attempt is None else _settle_later(attempt, awaitable)
-
-
-def _settle_future(attempt: Attempt, future: Any) -> None:
-    if future.cancelled():
-        attempt.raised(asyncio.CancelledError())
-        return
-    # Not exception(): asking counts as having retrieved it, and silences asyncio about one that nobody did.
-    error = getattr(future, "_exception", None)
-    if error is not None:
-        attempt.raised(error)
-    else:
-        attempt.returned(future.result())
-
-
-async def _settle_later(attempt: Attempt, result: Awaitable[Any]) -> Any:
-    """For a sync function that returned an awaitable: the call is over when that is."""
-    attempt.enter()
-    try:
-        answer = await result
-    except BaseException as error:
-        attempt.leave()
-        attempt.raised(error)
-        raise
-    attempt.leave()
-    attempt.returned(answer)
-    return answer
+        return awaitable if attempt is None else settle_later(attempt, awaitable)
 
 
 def _generate(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:

@@ -1,18 +1,24 @@
-"""Generators under guard: iterated as they are, and settled when they are exhausted or closed."""
+"""Generators and awaitables under guard: used as they are, and settled when they are at their end."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.canonical import MASK_LIMIT, canonical
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
     from otel_toolguard.attempt import Attempt
+    from otel_toolguard.core.decision import Refuse
+    from otel_toolguard.errors import CircuitOpen
 
-    Begin = Callable[[], Attempt | None]
+    Begin = Callable[[], "Attempt | Uncounted | None"]
+
+
+_UNMASKED = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")  # a digest in hex would be masked as an id
 
 
 class _Heard:
@@ -38,7 +44,31 @@ class _Heard:
     def said(self, answer: Any = None) -> list[Any]:
         if not self._whole:  # nor may it be compared, be the rest equal or not
             return [self._items, self._count, object()]
-        return [self._items, self._count, self._rest.hexdigest(), answer]
+        return [self._items, self._count, self._rest.hexdigest().translate(_UNMASKED), answer]
+
+
+class Uncounted:
+    """Stands for the attempt of a call that somebody else counts, or that the guard failed to look at."""
+
+    refused: Refuse | None = None
+
+    def error(self) -> CircuitOpen:
+        """Never asked for: the call is not refused."""
+        raise RuntimeError("the call was not refused")
+
+    def enter(self) -> None:
+        """Leaves the call around it the current one."""
+
+    leave = enter
+
+    def returned(self, result: Any) -> None:
+        """Settles nothing."""
+
+    def raised(self, error: BaseException) -> None:
+        """Settles nothing."""
+
+    def put_off(self, later: Any) -> None:
+        """Settles nothing."""
 
 
 def through(begin: Begin, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -87,7 +117,7 @@ def through(begin: Begin, generator: Generator[Any, Any, Any]) -> Generator[Any,
 
 async def through_async(begin: Begin, generator: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """The same for an async generator."""
-    attempt = begin() or _Elsewhere()
+    attempt = begin() or Uncounted()
     if attempt.refused is not None:
         raise attempt.error()
     heard = _Heard()
@@ -120,19 +150,28 @@ async def through_async(begin: Begin, generator: AsyncGenerator[Any, Any]) -> As
         raise
 
 
-class _Elsewhere:
-    """Stands for the attempt of a call that an adapter counts: an async generator cannot delegate to another."""
+async def settle_later(attempt: Attempt | Uncounted, result: Awaitable[Any]) -> Any:
+    """For a sync function that returned an awaitable: the call is over when that is."""
+    attempt.enter()
+    try:
+        answer = await result
+    except BaseException as error:
+        attempt.leave()
+        attempt.raised(error)
+        raise
+    attempt.leave()
+    attempt.returned(answer)
+    return answer
 
-    refused = None
 
-    def enter(self) -> None:
-        """Leave the adapter's call the current one."""
-
-    def leave(self) -> None:
-        """Likewise."""
-
-    def returned(self, result: Any) -> None:
-        """Leave it to the adapter."""
-
-    def raised(self, error: BaseException) -> None:
-        """Likewise."""
+def settle_future(attempt: Attempt | Uncounted, future: Any) -> None:
+    """For a sync function that returned a future or task: called when that is done."""
+    if future.cancelled():
+        attempt.raised(asyncio.CancelledError())
+        return
+    # Not exception(): asking counts as having retrieved it, and silences asyncio about one that nobody did.
+    error = getattr(future, "_exception", None)
+    if error is not None:
+        attempt.raised(error)
+    else:
+        attempt.returned(future.result())

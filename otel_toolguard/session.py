@@ -9,12 +9,14 @@ import inspect
 import os
 import secrets
 import time
+import types
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from otel_toolguard.attempt import Guard, Place, here, unfelt
+from otel_toolguard.controls import Controls
 from otel_toolguard.core.canonical import Signer
-from otel_toolguard.errors import CircuitOpen, SessionStopped
+from otel_toolguard.errors import CircuitOpen, SessionStopped, SettingsError
 from otel_toolguard.settings import ENVIRONMENT, Policy
 from otel_toolguard.stores import resolve
 from otel_toolguard.telemetry import Telemetry
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 
-class Session:
+class Session(Controls):
     """Counts and judges the guarded calls made inside its ``with`` block (also ``async with``).
 
     Each entry is a new run: rings, streaks, refusals and the stop belong to the run; ceilings of the session go on
@@ -56,6 +58,10 @@ class Session:
         store: SessionStore | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
+        if isinstance(id, Policy):
+            raise SettingsError("the first argument of Session is its id; write Session(id, policy=...)")
+        if policy is not None and not isinstance(policy, Policy):
+            raise SettingsError(f"policy takes a Policy, not {type(policy).__name__}; try Policy.profile(name)")
         self.id = secrets.token_hex(8) if id is None else str(id)
         self.policy = policy or default_policy()
         kept = resolve(store)
@@ -124,6 +130,9 @@ class Session:
 
         if self.guard.judges:
             self.guard.transact(step)
+            quiet = self.guard.quiet
+            if quiet:
+                quiet.difference_update([each for each in list(quiet) if each.partition("|")[0] == run_id])
 
     @property
     def trip(self) -> Trip | None:
@@ -203,7 +212,7 @@ class Session:
         self.guard.quiet.clear()
 
     def audit(self) -> list[dict[str, Any]]:
-        """What was done to the session by hand, oldest first: stops and resets, with their reasons."""
+        """What was done to the session by hand, oldest first: stops, resets and raised ceilings, with their reasons."""
         entries: list[dict[str, Any]] = self.guard.transact(lambda state: [dict(entry) for entry in state.audit])
         return entries
 
@@ -323,9 +332,15 @@ def _policy(_environment: tuple[str | None, ...]) -> Policy:
 
 def default_telemetry(mode: str) -> Telemetry | None:
     """Telemetry of the process's providers; None under ``TOOLGUARD_TELEMETRY=off``."""
-    if os.environ.get("TOOLGUARD_TELEMETRY", "on").lower() in ("off", "0", "false", "no"):
+    said = os.environ.get("TOOLGUARD_TELEMETRY", "on").lower()
+    if said not in _ON and said not in _OFF:
+        raise SettingsError(f"TOOLGUARD_TELEMETRY: {said!r}; valid are on and off")
+    if said in _OFF:
         return None
     return _telemetry("observe" if mode == "observe" else "enforce")
+
+
+_ON, _OFF = ("on", "1", "true", "yes", ""), ("off", "0", "false", "no")
 
 
 @lru_cache(maxsize=2)

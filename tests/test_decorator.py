@@ -10,6 +10,7 @@ import pickle
 import threading
 import traceback
 import typing
+import unittest.mock
 import warnings
 
 import pytest
@@ -547,3 +548,20 @@ async def test_asking_again_beside_a_slow_call_is_stopped_in_the_end():
         task.cancel()
     assert session.trip.rule == "max_refusals"
     assert asked < 100
+
+
+def test_off_is_off_under_strict_too(monkeypatch):
+    """The kill switch wins over strict, and says nothing about sessions."""
+    module._warned.clear()
+    monkeypatch.setenv("TOOLGUARD_STRICT", "1")
+    monkeypatch.setenv("TOOLGUARD_MODE", "off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert shout("a", 1) == "A"
+
+
+def test_a_mock_is_a_function_like_any_other():
+    """An object that answers to every attribute is not taken for a framework's tool."""
+    mock = unittest.mock.Mock(return_value="done")
+    with Session():
+        assert guard_tool(name="mock")(mock)("x") == "done"

@@ -14,6 +14,7 @@ from otel_toolguard import (
     Policy,
     Session,
     SessionStopped,
+    SettingsError,
     current_session,
     find_trip,
     guard_tool,
@@ -291,3 +292,26 @@ def test_telemetry_off_silences_spans_and_keeps_the_guard(monkeypatch):
             look()
         with pytest.raises(SessionStopped):
             look()
+
+
+@pytest.mark.parametrize("arguments", [{"id": Policy()}, {"policy": "strict"}, {"policy": {"plugins": []}}])
+def test_what_is_no_policy_is_refused_with_advice(arguments):
+    """A profile's name or a dict as policy, or a policy as id, is an error that says what to write."""
+    with pytest.raises(SettingsError, match="Session|Policy.profile"):
+        Session(**arguments)
+
+
+def test_a_wrong_telemetry_switch_is_an_error(monkeypatch):
+    """A misspelled TOOLGUARD_TELEMETRY does not silently leave telemetry on."""
+    monkeypatch.setenv("TOOLGUARD_TELEMETRY", "of")
+    with pytest.raises(SettingsError, match="on and off"):
+        Session()
+
+
+def test_the_warning_of_a_trip_carries_the_record(caplog):
+    """The log record of a trip has the whole trip beside its sentence, so that a log can be searched by session."""
+    with session("tenant-7"):
+        for _ in range(3):
+            look()
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert (record.toolguard["session_id"], record.toolguard["tool"]) == ("tenant-7", "look")

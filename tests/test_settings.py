@@ -11,8 +11,8 @@ from otel_toolguard import Policy, SettingsError, SettingsWarning
 from otel_toolguard.settings import PLUGINS, PROFILES, ToolSettings
 
 NAMES = (
-    "call_ceiling, classify, failure_streak, max_refusals, repeat_guard, same_answer, signature_failures, stagnation, "
-    "tool_stats"
+    "call_ceiling, classify, cost, deadline, depth, distinct_ratio, failure_streak, file_edits, max_in_flight, "
+    "max_refusals, repeat_guard, same_answer, signature_failures, stagnation, tool_stats"
 )
 
 
@@ -73,11 +73,25 @@ WRONG = [
     ({"plugins": ["repeat_guard"]}, 'plugins[0] (?): each plugin is a table with a key "plugin"'),
     ({"plugins": [{"limit": 5}]}, 'each plugin is a table with a key "plugin"'),
     ({"plugins": [{"plugin": 5}]}, 'each plugin is a table with a key "plugin"'),
-    ({"profile": "lenient"}, "unknown profile 'lenient'; valid are balanced, conservative, crucible, strict"),
+    ({"profile": "lenient"}, "unknown profile 'lenient'; valid are balanced, cmdc, conservative, crucible, openhands, skill, strict"),
     ({"profile": "lenient", "plugins": []}, "unknown profile 'lenient'"),
     ({"profile": 5}, "unknown profile 5; valid are balanced"),
     ({"mode": "watch"}, "unknown mode 'watch'; valid are enforce, observe, off"),
     ({"latch": "ever"}, "unknown latch 'ever'; valid are run, session"),
+    ({"on_warn": "shout"}, "unknown on_warn 'shout'; valid are none, nudge"),
+    ({"plugins": plugin(limit=5, on_limit="shout")}, "on_limit: Input should be 'stop' or 'nudge' (given: 'shout')"),
+    ({"plugins": plugin(limit=5, failed_nudge=1)}, "failed_nudge: Input should be greater than or equal to 2"),
+    ({"plugins": plugin(limit=5, same_error="no")}, "same_error: Input should be a valid boolean"),
+    ({"plugins": plugin("failure_streak", limit=5, on_limit=True)}, "on_limit: Input should be 'stop' or 'nudge'"),
+    ({"plugins": plugin("file_edits", limit=5, onlimit="stop")}, "unknown parameter 'onlimit'; valid parameters are limit, on_limit"),
+    ({"plugins": plugin("distinct_ratio", window=1)}, "window: Input should be greater than or equal to 2"),
+    ({"plugins": plugin("distinct_ratio", window=257)}, "window: Input should be less than or equal to 256"),
+    ({"plugins": plugin("distinct_ratio", window=2)}, "distinct must be less than window = 2"),
+    ({"plugins": plugin("deadline", seconds=0)}, "seconds: Input should be greater than 0"),
+    ({"plugins": plugin("deadline", seconds=float("inf"))}, "seconds: Input should be a finite number"),
+    ({"plugins": plugin("deadline", seconds=5, scope="tool")}, "scope: Input should be 'run' or 'session'"),
+    ({"plugins": plugin("cost")}, "limit: Field required; valid parameters are limit, scope"),
+    ({"plugins": plugin("cost", limit=-1)}, "limit: Input should be greater than 0"),
     ({"strict": "perhaps"}, "strict = 'perhaps'; valid are true and false"),
     ({"signature_key": b"k" * 65}, "signature_key must be 1 to 64 bytes"),
     ({"signature_key": ""}, "signature_key must be 1 to 64 bytes"),
@@ -96,6 +110,10 @@ COUNTS = [
     ("failure_streak", "limit"),
     ("same_answer", "limit"),
     ("max_refusals", "limit"),
+    ("file_edits", "limit"),
+    ("depth", "limit"),
+    ("max_in_flight", "limit"),
+    ("distinct_ratio", "distinct"),
     ("call_ceiling", "run"),
     ("call_ceiling", "session"),
     ("call_ceiling", "signature"),
@@ -144,6 +162,23 @@ REACH = [
     (("stagnation", {"limit": 12.0}), (CEILING, {"run": 6}), None),
     (("stagnation", {"limit": 1e300}), (CEILING, {"run": 500}), "limit"),
     (("max_refusals", {"limit": 100}), (CEILING, {"run": 5}), None),
+    (("signature_failures", {"limit": 6}), (CEILING, {"run": 5}), "limit"),
+    (("signature_failures", {"limit": 5}), (CEILING, {"run": 5, "signature": 4}), "limit"),
+    (("signature_failures", {"limit": 4}), (CEILING, {"run": 5, "signature": 4}), None),
+    (("file_edits", {"limit": 5}), (CEILING, {"run": 5}), "limit"),
+    (("file_edits", {"limit": 4}), (CEILING, {"session": 5}), None),
+    (("max_in_flight", {"limit": 5}), (CEILING, {"session": 5}), "limit"),
+    (("max_in_flight", {"limit": 4}), (CEILING, {"run": 5}), None),
+    (("depth", {"limit": 5}), (CEILING, {"run": 5}), "limit"),
+    (("depth", {"limit": 4}), (CEILING, {"run": 5}), None),
+    (("deadline", {"seconds": 1e9}), (CEILING, {"run": 1}), None),
+    (("cost", {"limit": 1e9}), (CEILING, {"run": 1}), None),
+    (("distinct_ratio", {}), (CEILING, {"run": 4}), None),
+    ((REPEAT, {"limit": 5, "failed_nudge": 5}), ("classify", {}), "failed_nudge"),
+    ((REPEAT, {"limit": 5, "failed_nudge": 4}), ("classify", {}), None),
+    ((REPEAT, {"limit": 5, "failed_limit": 3, "failed_nudge": 3}), ("classify", {}), "failed_nudge"),
+    ((REPEAT, {"limit": 5, "failed_limit": 4, "failed_nudge": 3}), ("classify", {}), None),
+    ((REPEAT, {"limit": 5, "limits": {2: 7}, "failed_nudge": 6}), ("classify", {}), None),
     (("classify", {}), (CEILING, {"run": 50, "session": 40}), "run"),
     (("classify", {}), (CEILING, {"run": 40, "session": 50}), None),
     (("classify", {}), (CEILING, {"run": 5, "tools": {"a": 5}}), "tools"),
@@ -238,7 +273,7 @@ def test_a_file_and_the_same_in_python_are_one_policy(toml):
 
 # (text, line, what the error says)
 BROKEN = [
-    ("version = 1\nprofil = 'x'\n", 2, "unknown key 'profil'; valid are version, profile, mode, strict, latch, capture_arguments, tool_plugins, tools"),
+    ("version = 1\nprofil = 'x'\n", 2, "unknown key 'profil'; valid are version, profile, mode, strict, latch, on_warn, capture_arguments, tool_plugins, tools"),
     ("version = 1\n\n[plugins]\nx = 1\n", 3, "unknown key 'plugins'"),
     ("version = 1\n\n[[plugin]]\nx = 1\n", 3, "unknown key 'plugin'"),
     ("\n\n[tool.x]\nclass = 'read'\n", 3, "unknown key 'tool'"),
@@ -421,3 +456,34 @@ def test_the_key_is_never_shown():
     """The secret is in no dict and no repr."""
     policy = Policy(signature_key="hunter2")
     assert "hunter2" not in f"{policy!r}{policy.to_dict()}"
+
+
+# ------------------------------------------------------------------------------------------------ the originals as profiles
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("openhands", ["classify", "repeat_guard", "tool_stats"]),
+        ("skill", ["classify", "signature_failures", "call_ceiling", "distinct_ratio", "tool_stats"]),
+        ("cmdc", ["classify", "file_edits", "repeat_guard", "failure_streak", "tool_stats"]),
+    ],
+)
+def test_the_profiles_after_other_guards(name, rules):
+    """Each holds the checks of its original and nothing else."""
+    assert names(Policy.profile(name)) == rules
+
+
+def test_what_is_off_is_in_no_profile():
+    """deadline, cost, depth and max_in_flight are nobody's default, nor is file_edits outside the original's profile."""
+    for name in PROFILES:
+        assert {"deadline", "cost", "depth", "max_in_flight"}.isdisjoint(names(Policy.profile(name)))
+        assert ("file_edits" in names(Policy.profile(name))) == (name == "cmdc")
+
+
+def test_warnings_may_nudge(toml):
+    """on_warn in code or file reaches the chain; the default is none."""
+    assert (Policy().on_warn, Policy().chain.nudge_on_warn, Policy().to_dict()["on_warn"]) == ("none", False, "none")
+    for policy in (Policy(on_warn="nudge"), Policy.from_toml(toml('on_warn = "nudge"\n'))):
+        assert (policy.on_warn, policy.chain.nudge_on_warn) == ("nudge", True)
+        assert policy.profile_name == "balanced"

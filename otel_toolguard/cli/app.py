@@ -122,6 +122,21 @@ def check(
 
 
 @app.command()
+def explain(
+    file: Annotated[str, typer.Argument(metavar="TRIP.json", help="What exc.to_dict() returned; - is stdin.")],
+    as_json: Json = False,
+) -> None:
+    """Say why a run was stopped, and the smallest change of settings that would have let it go on.
+
+    Reads a trip, or what holds trips: a line of "replay --json", the JSON of "demo --json", a session's report. The
+    change is tried on a session rebuilt from the trip. The environment (TOOLGUARD_*) is ignored.
+    """
+    from otel_toolguard.cli.explain import explain as work
+
+    _finish(lambda: work(file, as_json=as_json))
+
+
+@app.command()
 def demo(
     limit: Annotated[int | None, typer.Option(metavar="N", help="Laps that a repeated cycle may make.")] = None,
     period: Annotated[int | None, typer.Option(metavar="P", help="Calls in one lap of the cycle.")] = None,

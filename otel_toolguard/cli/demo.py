@@ -89,9 +89,13 @@ def demo(limit: int | None = None, period: int | None = None, ceiling: int | Non
     if as_json:
         print(json.dumps({"runs": [run.to_dict() for run in runs]}, ensure_ascii=False))
     else:
-        _tell(runs, providers, to)
+        _tell(runs, providers, to if sent else None)
     if to is not None and not sent:
         print("not every span could be sent to the OTLP endpoint", file=sys.stderr)
+    elif to is None and not as_json:
+        print(
+            "Nobody took the traces: set OTEL_EXPORTER_OTLP_ENDPOINT, or start a Jaeger on localhost, and run it again."
+        )
     return 0
 
 
@@ -162,21 +166,24 @@ def _tell(runs: list[Run], providers: Providers, to: Any) -> None:
             trip = run.caught.trip
             print(f"stopped by {trip.rule} (scope {trip.scope}): {trip.why}")
             print(f"the caller caught CircuitOpen: {run.caught}")
-        calls = f"{run.model_calls} model calls, {run.model_calls_after_stop} after the stop"
-        print(f"{run.bodies} tool bodies ran; {calls}; {len(run.unanswered)} call ids without an answer")
-        print("tool_stats " + json.dumps({key: run.report[key] for key in _SHOWN}))
+        print(
+            f"tool bodies: {run.bodies}; model calls: {run.model_calls}, after the stop: {run.model_calls_after_stop}; "
+            f"call ids without an answer: {len(run.unanswered)}"
+        )
+        _tell_stats(run.report)
         if to is not None and to.ui is not None:
             print(f"trace {to.ui}/trace/{run.trace_id}")
         else:
             print(f"trace {run.trace_id}")
         print()
-    if to is None:
-        print(
-            "Nobody took the traces: set OTEL_EXPORTER_OTLP_ENDPOINT, or start a Jaeger on localhost, and run it again."
-        )
 
 
-_SHOWN = ("calls", "retries", "longest_fail_streak", "tools", "classes", "refused")
+def _tell_stats(report: dict[str, Any]) -> None:
+    whole = ", ".join(f"{key} {report[key]}" for key in ("calls", "retries", "longest_fail_streak", "refused"))
+    print(f"tool_stats: {whole}")
+    for name, tool in report["tools"].items():
+        print(f"  {name}: calls {tool['calls']}, failed {tool['failed']}, ms {tool['ms']}")
+    print("  classes: " + ", ".join(f"{name} {count}" for name, count in report["classes"].items()))
 
 
 def _missing(error: ModuleNotFoundError) -> str:

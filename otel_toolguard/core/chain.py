@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.core.decision import Admission, Circuit, Finding, Permit, Refuse, Settled, Stop, Trip
+from otel_toolguard.core.decision import (
+    NUDGE_LIMIT,
+    Admission,
+    Circuit,
+    Finding,
+    Nudge,
+    Permit,
+    Refuse,
+    Settled,
+    Stop,
+    Trip,
+)
+from otel_toolguard.core.hooks import Hook, hooks_of
 from otel_toolguard.core.state import (
     CLOSED_KEPT,
     PAUSED_KEPT,
@@ -23,34 +35,6 @@ if TYPE_CHECKING:
     from otel_toolguard.core.call import Outcome, ToolCall
 
 
-class Plugin(Protocol):
-    """One rule. It may leave out each of these hooks; ``mine`` is its own plain state (JSON values), made by ``start``.
-
-    Class attributes a plugin may set: ``lasting = True`` keeps ``mine`` per session rather than per run;
-    ``observes = True`` lets it see results that arrive after a trip; ``needs`` names the fingerprints that it compares.
-    """
-
-    name: str
-
-    def start(self) -> Any:
-        """Fresh state."""
-
-    def admit(self, mine: Any, run: RunState, call: ToolCall) -> Finding | None:
-        """Judges a call before its body; a finding of share 1 and more refuses it."""
-
-    def settle(self, mine: Any, run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
-        """Judges a result, in commit order; a finding of share 1 and more opens the circuit for the next call."""
-
-    def refused(self, mine: Any, run: RunState, call: ToolCall, counted: bool) -> Finding | None:
-        """Judges a refusal; ``counted`` is False if another refusal of the same batch was counted."""
-
-    def on_retry(self, mine: Any, kind: str, attempt: int) -> None:
-        """Notes a retry that the host reports."""
-
-    def report(self, states: Sequence[Any]) -> dict[str, Any]:
-        """Its part of the session's report, from its state of each run (of the session, if ``lasting``)."""
-
-
 class Chain:
     """The ordered plugins of one policy.
 
@@ -58,16 +42,23 @@ class Chain:
         plugins: In the order in which they judge; the first one that opens a circuit gives the trip its name.
         observe: True to let every call run and only say what would have been stopped.
         lasting_stop: True to let a stop outlast its run (``latch="session"``).
+        nudge_on_warn: True to have the model told when half and when three quarters of a limit are used.
     """
 
-    def __init__(self, plugins: Iterable[Any], *, observe: bool = False, lasting_stop: bool = False) -> None:
+    def __init__(
+        self, plugins: Iterable[Any], *, observe: bool = False, lasting_stop: bool = False, nudge_on_warn: bool = False
+    ) -> None:
         self.plugins: tuple[Any, ...] = tuple(plugins)
         self.observe = observe
         self.lasting_stop = lasting_stop
+        self.nudge_on_warn = nudge_on_warn
         self.needs = frozenset(need for plugin in self.plugins for need in getattr(plugin, "needs", ()))
-        self._admits = _hooks(self.plugins, "admit")
-        self._settles = _hooks(self.plugins, "settle")
-        self._refusals = _hooks(self.plugins, "refused")
+        self._admits = hooks_of(self.plugins, "admit")
+        self._settles = hooks_of(self.plugins, "settle")
+        self._refusals = hooks_of(self.plugins, "refused")
+        self._costs = hooks_of(self.plugins, "on_cost")
+        self._timed = any(getattr(plugin, "timed", False) for plugin in self.plugins)
+        self._ceilings = [plugin.name for plugin in self.plugins if getattr(plugin, "ceiling", False)]
 
     def admit(
         self, state: SessionState, run_id: str, call: ToolCall, *,
@@ -83,6 +74,8 @@ class Chain:
             link: Asked for the tripping span's trace and span id if this very call opens a circuit.
             at: Seconds on the guard's clock.
         """
+        if self._timed or state.raised:
+            state.tick(at)
         admission = self._admit(state, state.runs.get(run_id) or state.run(run_id, above), call, at)
         if link is not None and isinstance(admission, Refuse):
             for circuit in (admission.circuit if admission.fresh else None, admission.opened):
@@ -106,15 +99,19 @@ class Chain:
         # A call resumed after an approval was counted when it was first asked for.
         resumed = call.call_id is not None and call.call_id in run.paused
         warned: tuple[str, ...] = ()
+        nudges: tuple[Nudge, ...] = ()
         would: Trip | None = None
         for hook in () if resumed else self._admits:
             finding = hook.call(hook.mine(run), run, call)
             if finding is None:
                 continue
-            if finding.share < 1:
+            if finding.nudge or finding.share < 1:
                 warned += (finding.rule,)
+                nudges += self._told(run, hook, finding)
             elif self.observe:
                 would = would or self._would(run, call, finding)
+            elif finding.passing:
+                return self._refuse(run, call, Circuit(trip_of(run, call, finding)), fresh=False, at=at)
             else:
                 return self._refuse(run, call, self._open(run, call, finding, at), fresh=True, at=at)
         ready = run.batch.before_start(call)
@@ -123,12 +120,13 @@ class Chain:
             opened, would_before = self._judge(run, ready, settled, at)
             would = would or would_before
             warned += settled.warned
+            nudges += settled.nudges
             if opened is not None and (opened.trip.stops or opened is run.circuit_of(call.signature, call.tool)):
                 return self._refuse(run, call, opened, fresh=True, at=at)
         if resumed:
             run.paused = [call_id for call_id in run.paused if call_id != call.call_id]
         permit = self._reserve(state, run, call, counted=not resumed)
-        permit.warned, permit.would_trip = warned, would
+        permit.warned, permit.nudges, permit.would_trip = warned, nudges, would
         return permit
 
     def _reserve(self, state: SessionState, run: RunState, call: ToolCall, *, counted: bool) -> Permit:
@@ -162,6 +160,8 @@ class Chain:
             at: Seconds on the guard's clock.
         """
         settled = Settled()
+        if self._timed:
+            state.tick(at)
         run = state.runs.get(run_id)
         if run is None or run.flight.pop(number, None) is None:
             return settled  # a late result, from before a reset: it opens and closes nothing
@@ -211,10 +211,11 @@ class Chain:
                     continue
                 if finding.period is not None:
                     settled.repeat_length, settled.repeat_count = finding.period, int(finding.observed or 0)
-                if finding.share < 0.5:
+                if finding.share < 0.5 and not finding.nudge:
                     continue
-                if finding.share < 1:
+                if finding.share < 1 or finding.nudge:
                     settled.warned += (finding.rule,)
+                    settled.nudges += self._told(run, hook, finding)
                 elif self.observe:
                     would = would or self._would(run, call, finding)
                 elif (key := _key(finding, call)) is None or key not in run.circuits:
@@ -222,6 +223,13 @@ class Chain:
                     stopped = circuit.trip.stops
                     opened = circuit if opened is None or stopped else opened
         return opened, would
+
+    def _told(self, run: RunState, hook: Hook, finding: Finding) -> tuple[Nudge, ...]:
+        """What a warning has the model told: what the rule itself says, else (if so set) its advice."""
+        if self.observe or not (finding.nudge or (self.nudge_on_warn and run.rises(finding.rule, finding.share))):
+            return ()
+        run.nudges[finding.rule] = run.nudges.get(finding.rule, 0) + 1
+        return (Nudge(finding.rule, (finding.nudge or hook.advice)[:NUDGE_LIMIT]),)
 
     def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool, at: float) -> Refuse:
         ready = run.batch.skip(call)
@@ -269,7 +277,7 @@ class Chain:
             run.circuits[key] = circuit
         return circuit
 
-    def _would(self, run: RunState, call: ToolCall, finding: Finding) -> Trip | None:
+    def _would(self, run: RunState, call: ToolCall | None, finding: Finding) -> Trip | None:
         if finding.rule in run.would:
             return None
         run.would.append(finding.rule)
@@ -278,10 +286,33 @@ class Chain:
     def close_batch(self, state: SessionState, run_id: str, at: float = 0.0) -> Settled:
         """Judges what still waits for siblings that never came: for the end of a model's turn."""
         settled = Settled()
+        if self._timed:
+            state.tick(at)
         run = state.runs.get(run_id)
         if run is not None:
             opened, settled.would_trip = self._judge(run, run.batch.close(), settled, at)
             settled.trip = opened.trip if opened is not None else None
+        return settled
+
+    def cost(
+        self, state: SessionState, run_id: str, amount: float, *, above: str | None = None, at: float = 0.0
+    ) -> Settled:
+        """Notes what something cost, in whatever unit the limits are; a limit that it reaches opens the circuit."""
+        settled = Settled()
+        state.tick(at)
+        run = state.runs.get(run_id) or state.run(run_id, above)
+        for hook in self._costs:
+            finding = hook.call(hook.mine(run), run, amount)
+            if finding is None or state.stop is not None or run.latch() is not None:
+                continue
+            if finding.nudge or finding.share < 1:
+                settled.warned += (finding.rule,)
+            elif self.observe:
+                settled.would_trip = settled.would_trip or self._would(run, None, finding)
+            else:
+                circuit = Circuit(trip_of(run, None, finding))
+                self._latch(run, circuit)
+                settled.trip = circuit.trip
         return settled
 
     def adopt(self, state: SessionState, run_id: str, trip: Trip) -> None:
@@ -307,18 +338,22 @@ class Chain:
         state.stop = None
         for run in state.runs.values():
             fresh = RunState(run.id, state, run.above)
-            run.stop, run.circuits, run.closed, run.batch, run.rules = None, {}, {}, fresh.batch, {}
+            kept = {} if ceilings else {name: run.rules[name] for name in self._ceilings if name in run.rules}
+            run.stop, run.circuits, run.closed, run.batch, run.rules = None, {}, {}, fresh.batch, kept
             run.refusals = run.refused_in_row = run.refusals_spared = 0
+            run.nudges, run.warned = {}, {}
             run.refusal_batch, run.would, run.flight, run.paused = None, [], {}, []
             if ceilings:
                 run.calls, run.signatures, run.tools, run.classes = 0, {}, {}, {}
         if ceilings:
             state.calls = 0
+            for name in self._ceilings:
+                state.rules.pop(name, None)
 
     def retry(self, state: SessionState, run_id: str, kind: str, attempt: int) -> None:
         """Tells each plugin of a retry that the host reports; ``attempt`` counts from 1."""
         run = state.run(run_id)
-        for hook in _hooks(self.plugins, "on_retry"):
+        for hook in hooks_of(self.plugins, "on_retry"):
             hook.call(hook.mine(run), kind, attempt)
 
     def report(self, state: SessionState) -> dict[str, Any]:
@@ -331,36 +366,15 @@ class Chain:
         circuits = [circuit for run in state.runs.values() for circuit in run.all_circuits()]
         circuits += [state.stop] if state.stop is not None else []
         trips = {circuit.trip.id: circuit.trip for circuit in circuits}  # a stop is latched in each run of its tree
+        nudges: dict[str, int] = {}
+        for rule, times in (item for run in state.runs.values() for item in run.nudges.items()):
+            nudges[rule] = nudges.get(rule, 0) + times
         return whole | {
             "refused": sum(run.refusals for run in state.runs.values()),
+            "nudges": nudges,
             "in_flight": state.in_flight,
             "trips": [trip.to_dict() for trip in trips.values()],
         }
-
-
-class _Hook:
-    """One hook of one plugin, looked up once: the hot path asks for no attribute of a stranger."""
-
-    __slots__ = ("_lasting", "_name", "_start", "call", "observes")
-
-    def __init__(self, plugin: Any, call: Any) -> None:
-        self.call = call
-        self.observes = bool(getattr(plugin, "observes", False))
-        self._lasting = bool(getattr(plugin, "lasting", False))
-        self._name = plugin.name
-        self._start = getattr(plugin, "start", dict)
-
-    def mine(self, run: RunState) -> Any:
-        """The plugin's own state in this run (in this session, if it is lasting)."""
-        rules = run.session.rules if self._lasting else run.rules
-        mine = rules.get(self._name)
-        if mine is None:
-            mine = rules[self._name] = self._start()
-        return mine
-
-
-def _hooks(plugins: Iterable[Any], name: str) -> list[_Hook]:
-    return [_Hook(plugin, getattr(plugin, name)) for plugin in plugins if hasattr(plugin, name)]
 
 
 def _key(finding: Finding, call: ToolCall) -> str | None:

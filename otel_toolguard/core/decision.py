@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Scope = Literal["signature", "tool", "run", "session"]
 SCOPES: tuple[Scope, ...] = ("signature", "tool", "run", "session")
@@ -13,6 +13,7 @@ LoopType = Literal[
     "stopped_by_operator",
 ]  # fmt: skip
 MESSAGE_LIMIT = 600  # characters of the answer that the model gets for a refused call
+NUDGE_LIMIT = 300  # characters of what the model is told beside a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Trip:
             "why": why,
             "retryable": self.retryable,
             "retry_after_s": self.retry_after_s,
-            "instead": _INSTEAD["stop" if self.stops else "refuse"],
+            "instead": _INSTEAD["stop" if self.stops else "later" if self.retryable else "refuse"],
         }
         text = json.dumps(body, ensure_ascii=False)
         if len(text) > MESSAGE_LIMIT:
@@ -131,6 +132,7 @@ class Trip:
 
 _INSTEAD = {
     "stop": "The run has ended: do not call tools, report what was done and what was not.",
+    "later": "Do not ask for this call again at once: do something else first, or report it as not done.",
     "refuse": "Do not ask for this call again: use another tool or other arguments, or report it as not done.",
 }
 
@@ -154,11 +156,14 @@ class Finding:
     """What one rule says about one call.
 
     ``share`` is how much of the limit is used: 1.0 and more opens a circuit of ``scope``, less is a warning and needs
-    no other field.
+    no other field. With ``nudge``, a sentence for the model, it never opens anything: the model is told, whatever the
+    share. With ``passing`` (at admission) it refuses this one call and opens nothing either.
     """
 
-    __slots__ = ("limit", "loop_type", "members", "observed", "period", "retry_after_s", "retryable", "rule", "scope",
-                 "share", "why")  # fmt: skip
+    __slots__ = (
+        "limit", "loop_type", "members", "nudge", "observed", "passing", "period", "retry_after_s", "retryable", "rule",
+        "scope", "share", "why",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -174,6 +179,8 @@ class Finding:
         members: tuple[Member, ...] = (),
         retryable: bool = False,
         retry_after_s: float | None = None,
+        nudge: str = "",
+        passing: bool = False,
     ) -> None:
         self.rule = rule
         self.share = share
@@ -186,12 +193,21 @@ class Finding:
         self.members = members
         self.retryable = retryable
         self.retry_after_s = retry_after_s
+        self.nudge = nudge
+        self.passing = passing
+
+
+class Nudge(NamedTuple):
+    """What a rule has the model told beside a result: one sentence of at most 300 characters, no argument values."""
+
+    rule: str
+    text: str
 
 
 class Permit:
     """The call may run. Counts include this call; ``number`` names its place until it is settled."""
 
-    __slots__ = ("number", "run_calls", "session_calls", "signature_calls", "warned", "would_trip")
+    __slots__ = ("nudges", "number", "run_calls", "session_calls", "signature_calls", "warned", "would_trip")
 
     def __init__(
         self,
@@ -207,6 +223,7 @@ class Permit:
         self.run_calls = run_calls
         self.session_calls = session_calls
         self.warned = warned
+        self.nudges: tuple[Nudge, ...] = ()
         self.would_trip = would_trip
 
 
@@ -330,14 +347,16 @@ class Settled:
     """What the rules say after a result.
 
     ``trip`` is set if this result opened a circuit, ``would_trip`` if it would have (observe mode); ``repeat_length``
-    and ``repeat_count`` are the period and laps of the cycle so far (0 and 0 without one).
+    and ``repeat_count`` are the period and laps of the cycle so far (0 and 0 without one). ``nudges`` are for the
+    model; their rules are among ``warned``.
     """
 
-    __slots__ = ("repeat_count", "repeat_length", "trip", "warned", "would_trip")
+    __slots__ = ("nudges", "repeat_count", "repeat_length", "trip", "warned", "would_trip")
 
     def __init__(self) -> None:
         self.trip: Trip | None = None
         self.would_trip: Trip | None = None
         self.warned: tuple[str, ...] = ()
+        self.nudges: tuple[Nudge, ...] = ()
         self.repeat_length = 0
         self.repeat_count = 0

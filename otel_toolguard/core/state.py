@@ -35,12 +35,14 @@ class RunState:
         circuits: Open circuits of scope signature and tool; ``closed`` has the number of the probe that closed one.
         rules: Each plugin's own plain state, by its name.
         would: Rules that would have tripped (observe mode), so that each says it once.
+        nudges: How often each rule had the model told something; ``warned`` has the stage (1 at a half, 2 at three
+            quarters) and the share of its limit that a rule's last warning was about, where warnings nudge.
     """
 
     __slots__ = (
-        "above", "batch", "calls", "circuits", "classes", "closed", "ended", "flight", "id", "most_in_flight", "number",
-        "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules", "session", "signatures",
-        "stop", "tools", "would",
+        "above", "batch", "calls", "circuits", "classes", "closed", "ended", "flight", "id", "most_in_flight", "nudges",
+        "number", "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules", "session",
+        "signatures", "stop", "tools", "warned", "would",
     )  # fmt: skip
 
     def __init__(self, run_id: str, session: SessionState, above: RunState | None = None) -> None:
@@ -65,6 +67,8 @@ class RunState:
         self.closed: dict[str, int] = {}
         self.rules: dict[str, Any] = {}
         self.would: list[str] = []
+        self.nudges: dict[str, int] = {}
+        self.warned: dict[str, list[float]] = {}
         self.ended = False
 
     def lineage(self) -> Iterator[RunState]:
@@ -79,6 +83,14 @@ class RunState:
         if self.above is None:
             return self.stop
         return next((run.stop for run in self.lineage() if run.stop is not None), None)
+
+    def rises(self, rule: str, share: float) -> bool:
+        """Whether that share of a limit reaches a half, or three quarters, for the first time since it was less."""
+        stage = 2 if share >= 0.75 else 1
+        told, before = self.warned.get(rule, (0, 0.0))
+        told = told if share >= before else 0
+        self.warned[rule] = [max(stage, told), share]
+        return stage > told
 
     def circuit_of(self, signature: str, tool: str) -> Circuit | None:
         """The open circuit of a signature or its tool."""
@@ -120,8 +132,8 @@ class RunState:
 
 
 _PLAIN_RUN = (
-    "calls", "classes", "closed", "ended", "most_in_flight", "number", "paused", "refusal_batch", "refusals",
-    "refusals_spared", "refused_in_row", "rules", "signatures", "tools", "would",
+    "calls", "classes", "closed", "ended", "most_in_flight", "nudges", "number", "paused", "refusal_batch",
+    "refusals", "refusals_spared", "refused_in_row", "rules", "signatures", "tools", "warned", "would",
 )  # fmt: skip
 
 
@@ -133,9 +145,11 @@ class SessionState:
         form: Version of the canonical form, for the same reason.
         stop: A stop that outlasts runs: an operator's, or any under ``latch="session"``.
         last_run: Id of the run that began last, None before the first.
+        raised: Ceilings that were raised for a while: [name, value, when that ends on the guard's clock].
+        now: Seconds on the guard's clock, told only where a rule or a raised ceiling asks for them; not kept.
     """
 
-    __slots__ = ("audit", "calls", "form", "id", "key_id", "last_run", "rules", "runs", "stop")
+    __slots__ = ("audit", "calls", "form", "id", "key_id", "last_run", "now", "raised", "rules", "runs", "stop")
 
     def __init__(self, session_id: str, *, key_id: str = "", form: int = 0) -> None:
         self.id = session_id
@@ -147,6 +161,14 @@ class SessionState:
         self.rules: dict[str, Any] = {}
         self.stop: Circuit | None = None
         self.audit: list[dict[str, Any]] = []
+        self.raised: list[list[Any]] = []
+        self.now = 0.0
+
+    def tick(self, at: float) -> None:
+        """Tells the time; what was raised until then falls back."""
+        self.now = at
+        if self.raised:
+            self.raised = [entry for entry in self.raised if at < entry[2]]
 
     def run(self, run_id: str, above: str | None = None) -> RunState:
         """The run of that id, begun now if it is new."""
@@ -185,6 +207,7 @@ class SessionState:
             "rules": self.rules,
             "stop": self.stop.to_plain() if self.stop else None,
             "audit": self.audit,
+            "raised": self.raised,
             # A list, because a run must come after the one above it and JSON objects promise no order.
             "runs": [[run.id, run.to_plain()] for run in self.runs.values()],
         }
@@ -199,7 +222,7 @@ class SessionState:
         if plain.get("version") != STATE_VERSION:
             raise ValueError(f"state has version {plain.get('version')!r}, this library reads {STATE_VERSION}")
         session = cls(plain["id"], key_id=plain["key_id"], form=plain["form"])
-        for name in ("calls", "last_run", "rules", "audit"):
+        for name in ("calls", "last_run", "rules", "audit", "raised"):
             setattr(session, name, plain[name])
         known: dict[str, Circuit] = {}
         session.stop = _circuit(plain["stop"], known)

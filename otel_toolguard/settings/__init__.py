@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from otel_toolguard.core.chain import Chain
 from otel_toolguard.errors import SettingsError, SettingsWarning
+from otel_toolguard.settings import foreign
 from otel_toolguard.settings.places import line_of
 from otel_toolguard.settings.plugins import PLUGINS, PluginSettings
 from otel_toolguard.settings.profiles import DEFAULT_PROFILE, PROFILES
@@ -28,12 +29,13 @@ __all__ = ["ENVIRONMENT", "PLUGINS", "POLLER_PATIENCE", "PROFILES", "Policy", "T
 Mode = Literal["enforce", "observe", "off"]
 MODES: tuple[Mode, ...] = ("enforce", "observe", "off")
 LATCHES = ("run", "session")
+ON_WARN = ("none", "nudge")
 ENVIRONMENT = (  # all that a policy asks the environment for
     "TOOLGUARD_CONFIG", "TOOLGUARD_PROFILE", "TOOLGUARD_MODE", "TOOLGUARD_STRICT", "TOOLGUARD_SIGNATURE_KEY",
     "TOOLGUARD_CAPTURE_ARGUMENTS",
 )  # fmt: skip
 FILE_VERSION = 1
-_FILE_KEYS = ("version", "profile", "mode", "strict", "latch", "capture_arguments", "tool_plugins", "tools")
+_FILE_KEYS = ("version", "profile", "mode", "strict", "latch", "on_warn", "capture_arguments", "tool_plugins", "tools")
 _NO_TOOL = ToolSettings()
 
 
@@ -44,13 +46,14 @@ class Policy:
     ``TOOLGUARD_CONFIG``, then taken from the profile. The working directory is never searched: the agent writes there.
 
     Args:
-        profile: conservative, balanced (default), strict or crucible. (On the class, ``Policy.profile(name)`` is the
-            same in fewer words.)
+        profile: conservative, balanced (default), strict, crucible, openhands, skill or cmdc. (On the class,
+            ``Policy.profile(name)`` is the same in fewer words.)
         plugins: The chain, in order, as ``[{"plugin": "repeat_guard", "limit": 5}]``; [] for no rule at all.
         tools: Settings of single tools by glob, the first match counts: ``{"search_*": {"class": "network"}}``.
         mode: "enforce"; "observe" lets every call run and says what would have been stopped; "off" judges nothing.
         strict: True to raise ``SessionMissing`` for a guarded call outside any session.
         latch: "run": a stop ends with its run; "session": it outlasts the run, until ``session.reset``.
+        on_warn: "nudge" has the model told, beside a result, when half and when three quarters of a limit are used.
         signature_key: Secret for signatures, at most 64 bytes, so that several processes write the same ones.
         capture_arguments: True to put redacted previews of argument values (at most 200 characters) on trips.
 
@@ -67,12 +70,13 @@ class Policy:
         mode: Mode | None = None,
         strict: bool | None = None,
         latch: Literal["run", "session"] | None = None,
+        on_warn: Literal["none", "nudge"] | None = None,
         signature_key: bytes | str | None = None,
         capture_arguments: bool | None = None,
     ) -> None:
         code = {
             "profile": profile, "tool_plugins": plugins, "tools": tools, "mode": mode, "strict": strict, "latch": latch,
-            "signature_key": signature_key, "capture_arguments": capture_arguments,
+            "on_warn": on_warn, "signature_key": signature_key, "capture_arguments": capture_arguments,
         }  # fmt: skip
         path = os.environ.get(ENVIRONMENT[0])
         self._set({name: value for name, value in code.items() if value is not None}, path)
@@ -107,6 +111,7 @@ class Policy:
         self.profile_name: str | None = None if "tool_plugins" in chain else named
         self.mode: Mode = _one_of(*find("mode", "enforce"), MODES, "mode")
         self.latch = _one_of(*find("latch", "run"), LATCHES, "latch")
+        self.on_warn = _one_of(*find("on_warn", "none"), ON_WARN, "on_warn")
         self.strict = _truth(*find("strict", False), "strict")
         self.capture_arguments = _truth(*find("capture_arguments", False), "capture_arguments")
         self.signature_key = _key(*find("signature_key", None))
@@ -122,6 +127,7 @@ class Policy:
         self.chain = Chain(
             (settings.build() for _, settings in self.plugins),
             observe=self.mode == "observe", lasting_stop=self.latch == "session",
+            nudge_on_warn=self.on_warn == "nudge",
         )  # fmt: skip
         self.tool: Callable[[str], ToolSettings] = lru_cache(maxsize=1024)(self._tool)
 
@@ -136,6 +142,7 @@ class Policy:
             "mode": self.mode,
             "strict": self.strict,
             "latch": self.latch,
+            "on_warn": self.on_warn,
             "capture_arguments": self.capture_arguments,
             "tool_plugins": [{"plugin": name, **settings.model_dump()} for name, settings in self.plugins],
             "tools": {glob: settings.model_dump(exclude_defaults=True) for glob, settings in self.tools.items()},
@@ -207,9 +214,17 @@ def _plugins(plugins: Any, place: _Place) -> tuple[tuple[str, PluginSettings], .
             raise SettingsError(f'{place.plugin(index, "?")}each plugin is a table with a key "plugin"')
         parameters = dict(given)
         name = parameters.pop("plugin")
-        kind = _choice(name, PLUGINS, "plugin", place.plugin(index, name, "plugin"))
+        strange = {} if name in PLUGINS else foreign.installed()
+        _choice(name, PLUGINS | strange, "plugin", place.plugin(index, name, "plugin"))
         if any(name == earlier for earlier, _ in chain):
             raise SettingsError(f"{place.plugin(index, name)}{name} is listed twice; put its parameters into one table")
+        if name in strange:
+            try:
+                chain.append((name, foreign.read(name, strange[name], parameters)))
+            except ValueError as error:
+                raise SettingsError(f"{place.plugin(index, name)}{name}: {error}") from error
+            continue
+        kind = PLUGINS[name]
         try:
             chain.append((name, kind.model_validate(parameters)))
         except ValidationError as error:

@@ -9,7 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from otel_toolguard.core.classify import ToolClass
 from otel_toolguard.core.plugins.call_ceiling import CallCeiling
 from otel_toolguard.core.plugins.classify import Classify
+from otel_toolguard.core.plugins.cost import Cost
+from otel_toolguard.core.plugins.deadline import Deadline
+from otel_toolguard.core.plugins.depth import Depth
+from otel_toolguard.core.plugins.distinct_ratio import DistinctRatio
 from otel_toolguard.core.plugins.failure_streak import FailureStreak
+from otel_toolguard.core.plugins.file_edits import FileEdits
+from otel_toolguard.core.plugins.max_in_flight import MaxInFlight
 from otel_toolguard.core.plugins.max_refusals import MaxRefusals
 from otel_toolguard.core.plugins.repeat_guard import RepeatGuard
 from otel_toolguard.core.plugins.same_answer import SameAnswer
@@ -19,6 +25,9 @@ from otel_toolguard.core.plugins.tool_stats import ToolStats
 
 Count = Annotated[int, Field(ge=1)]
 Laps = Annotated[int, Field(ge=2)]
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Reach = Literal["run", "session"]
+OnLimit = Literal["stop", "nudge"]
 
 
 class PluginSettings(BaseModel):
@@ -47,6 +56,9 @@ class RepeatGuardSettings(PluginSettings):
     compare: Literal["volatile", "exact", "call"] = "volatile"
     limits: dict[int, Laps] = {}
     failed_limit: Laps | None = None
+    failed_nudge: Laps | None = None
+    same_error: bool = True
+    on_limit: OnLimit = "stop"
 
     @field_validator("limits", mode="before")
     @classmethod
@@ -84,6 +96,7 @@ class FailureStreakSettings(PluginSettings):
     rule = FailureStreak
     limit: Count
     across_tools: bool = False
+    on_limit: OnLimit = "stop"
 
 
 class CallCeilingSettings(PluginSettings):
@@ -119,7 +132,61 @@ class SignatureFailuresSettings(PluginSettings):
     count: Literal["consecutive", "cumulative"] = "consecutive"
     same_error: bool = True
     clear_on_write: bool = True
-    cooldown: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    cooldown: Amount | None = None
+
+
+class FileEditsSettings(PluginSettings):
+    """Edits of one file in a run."""
+
+    rule = FileEdits
+    limit: Count
+    on_limit: OnLimit = "stop"
+
+
+class DistinctRatioSettings(PluginSettings):
+    """Calls looked at, and how few different ones among them are a warning."""
+
+    rule = DistinctRatio
+    window: Annotated[int, Field(ge=2, le=256)] = 5
+    distinct: Count = 2
+
+    @model_validator(mode="after")
+    def _says_something(self) -> DistinctRatioSettings:
+        if self.distinct >= self.window:
+            raise ValueError(f"distinct must be less than window = {self.window}, or every call is a warning")
+        return self
+
+
+class DeadlineSettings(PluginSettings):
+    """Seconds on the session's clock, from the first guarded call."""
+
+    rule = Deadline
+    seconds: Amount
+    scope: Reach = "run"
+
+
+class CostSettings(PluginSettings):
+    """What may be spent, in the unit that ``session.report_cost`` is given."""
+
+    rule = Cost
+    limit: Amount
+    scope: Reach = "run"
+
+
+class DepthSettings(PluginSettings):
+    """Runs inside calls of runs; 1 allows no nested run any tool."""
+
+    rule = Depth
+    limit: Count
+    scope: Reach = "run"
+
+
+class MaxInFlightSettings(PluginSettings):
+    """Calls at the same time."""
+
+    rule = MaxInFlight
+    limit: Count
+    scope: Reach = "run"
 
 
 class ToolStatsSettings(PluginSettings):
@@ -131,7 +198,13 @@ class ToolStatsSettings(PluginSettings):
 PLUGINS: dict[str, type[PluginSettings]] = {
     "call_ceiling": CallCeilingSettings,
     "classify": ClassifySettings,
+    "cost": CostSettings,
+    "deadline": DeadlineSettings,
+    "depth": DepthSettings,
+    "distinct_ratio": DistinctRatioSettings,
     "failure_streak": FailureStreakSettings,
+    "file_edits": FileEditsSettings,
+    "max_in_flight": MaxInFlightSettings,
     "max_refusals": MaxRefusalsSettings,
     "repeat_guard": RepeatGuardSettings,
     "same_answer": SameAnswerSettings,

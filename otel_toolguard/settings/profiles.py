@@ -32,4 +32,29 @@ PROFILES: dict[str, list[dict[str, Any]]] = {
         {"plugin": "repeat_guard", "limit": 25, "compare": "exact"},
         {"plugin": "tool_stats"},
     ],
+    # OpenHands' stuck detector: the same call with the same answer 4 times; failing, whatever the error says, the model
+    # is told at 3 and the run ends at 4; two calls in turn, 6 in all. What it says of messages is none of ours.
+    "openhands": [
+        {"plugin": "classify"},
+        {"plugin": "repeat_guard", "limit": 4, "limits": {2: 3}, "max_period": 2, "compare": "exact"}
+        | {"failed_nudge": 3, "same_error": False},
+        {"plugin": "tool_stats"},
+    ],
+    # The circuit breaker of the ops-engineering skill; its is_loop is the warning.
+    "skill": [
+        {"plugin": "classify"},
+        {"plugin": "signature_failures", "limit": 3, "count": "cumulative"}
+        | {"same_error": False, "clear_on_write": False},
+        {"plugin": "call_ceiling", "session": 25},
+        {"plugin": "distinct_ratio"},
+        {"plugin": "tool_stats"},
+    ],
+    # CMDC's checks of collected results: the model is told; only a file that overruns a second time stops.
+    "cmdc": [
+        {"plugin": "classify"},
+        {"plugin": "file_edits", "limit": 20, "on_limit": "nudge"},
+        {"plugin": "repeat_guard", "limit": 3, "max_period": 1, "compare": "call", "on_limit": "nudge"},
+        {"plugin": "failure_streak", "limit": 4, "across_tools": True, "on_limit": "nudge"},
+        {"plugin": "tool_stats"},
+    ],
 }

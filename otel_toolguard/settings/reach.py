@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_toolguard.settings.plugins import (
     CallCeilingSettings,
+    DepthSettings,
     FailureStreakSettings,
+    FileEditsSettings,
+    MaxInFlightSettings,
     PluginSettings,
     RepeatGuardSettings,
     SameAnswerSettings,
+    SignatureFailuresSettings,
     StagnationSettings,
 )
 
@@ -22,6 +26,7 @@ Chain = "Sequence[tuple[str, PluginSettings]]"
 
 def unreachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[tuple[str, str, str]]:
     """(plugin, parameter, sentence) for each limit that another rule undercuts on every sequence of calls."""
+    yield from _undercut_by_itself(chain)
     for name, ceiling in ((n, s) for n, s in chain if isinstance(s, CallCeilingSettings)):
         most = min((n for n in (ceiling.run, ceiling.session) if n is not None), default=None)
         which = "run" if most == ceiling.run else "session"
@@ -39,6 +44,14 @@ def unreachable(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[tuple[s
                 elif ceiling.signature is not None and need.laps > ceiling.signature:
                     said = f"call_ceiling signature = {ceiling.signature} refuses the call before"
                     yield rule, need.parameter, f"{what}: {said}; raise one or lower the other"
+
+
+def _undercut_by_itself(chain: Sequence[tuple[str, PluginSettings]]) -> Iterator[tuple[str, str, str]]:
+    for name, guard in ((n, s) for n, s in chain if isinstance(s, RepeatGuardSettings)):
+        last = guard.failed_limit or max(_laps(guard).values())
+        if guard.failed_nudge is not None and guard.failed_nudge >= last:
+            said = f"the limit for such cycles is {last}; lower failed_nudge or raise that"
+            yield name, "failed_nudge", f"{name} failed_nudge = {guard.failed_nudge} can never be reached: {said}"
 
 
 def _narrower(ceiling: CallCeilingSettings) -> Iterator[tuple[str, str, int]]:
@@ -81,6 +94,11 @@ def _needs(settings: PluginSettings) -> Iterator[_Need]:
             yield _Need("failed_limit", settings.failed_limit, settings.failed_limit, settings.failed_limit)
     elif isinstance(settings, (SameAnswerSettings, FailureStreakSettings)):
         yield _Need("limit", settings.limit, settings.limit)
+    elif isinstance(settings, SignatureFailuresSettings):
+        yield _Need("limit", settings.limit, settings.limit, settings.limit)
+    elif isinstance(settings, (FileEditsSettings, MaxInFlightSettings, DepthSettings)):
+        # So many are allowed (edits, calls that run, calls with a nested run in them), and the next is one too many.
+        yield _Need("limit", settings.limit, settings.limit + 1)
     elif isinstance(settings, StagnationSettings):
         # One failing call over and over scores 0.5, 1.5, 3.5, and 3 more with each call from then on.
         first = next((calls for calls, score in ((1, 0.5), (2, 1.5), (3, 3.5)) if settings.limit <= score), None)

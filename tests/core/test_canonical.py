@@ -457,3 +457,17 @@ def test_numbers_in_results_count_unless_digits_are_masked():
     one, other = _prints({"rows": 12}), _prints({"rows": 13})
     assert one.volatile != other.volatile
     assert one.digits == other.digits
+
+
+def test_binary_results_that_differ_have_different_fingerprints():
+    """No mask mistakes bytes for an id: two pictures are two answers, whatever digits their bytes spell."""
+    pictures = [b"hello world, 12345 abc", b"hello world, 99999 xyz", bytes(range(40)), bytes(range(1, 41)), b"", b"\0"]
+    for wrap in (lambda picture: picture, lambda picture: [picture], lambda picture: {"png": picture}):
+        assert len({_prints(wrap(picture)).volatile for picture in pictures}) == len(pictures)
+
+
+def test_huge_bytes_are_cut_and_never_compared():
+    """Fifty megabytes are neither copied nor compared."""
+    text, whole = canonical(b"\0" * 50_000_000)
+    assert not whole
+    assert len(text) < 50_000

@@ -1,6 +1,7 @@
 """The chain over the state: latches, nested runs, pauses, late results, stop and reset, observe mode."""
 
 import json
+import random
 
 import pytest
 
@@ -8,9 +9,16 @@ from otel_toolguard.core.call import Outcome, ToolCall
 from otel_toolguard.core.chain import Chain
 from otel_toolguard.core.decision import Permit, Refuse, Stop
 from otel_toolguard.core.plugins.call_ceiling import CallCeiling
+from otel_toolguard.core.plugins.cost import Cost
+from otel_toolguard.core.plugins.deadline import Deadline
+from otel_toolguard.core.plugins.depth import Depth
+from otel_toolguard.core.plugins.distinct_ratio import DistinctRatio
 from otel_toolguard.core.plugins.failure_streak import FailureStreak
+from otel_toolguard.core.plugins.file_edits import FileEdits
+from otel_toolguard.core.plugins.max_in_flight import MaxInFlight
 from otel_toolguard.core.plugins.max_refusals import MaxRefusals
 from otel_toolguard.core.plugins.repeat_guard import RepeatGuard
+from otel_toolguard.core.plugins.signature_failures import SignatureFailures
 from otel_toolguard.core.plugins.tool_stats import ToolStats
 from otel_toolguard.core.state import SessionState
 
@@ -55,7 +63,7 @@ def test_an_empty_chain_lets_everything_run():
     """Without plugins nothing is ever refused, and the report still has its common part."""
     world = World()
     assert all(world.do() is None for _ in range(100))
-    assert world.chain.report(world.state) == {"refused": 0, "in_flight": 0, "trips": []}
+    assert world.chain.report(world.state) == {"refused": 0, "nudges": {}, "in_flight": 0, "trips": []}
 
 
 def test_the_call_that_trips_runs_and_the_next_is_stopped():
@@ -357,3 +365,144 @@ def test_tool_stats_hears_of_results_after_a_stop():
     world.do()
     world.settle(hung, call=ToolCall("w", "w:1"))
     assert world.chain.report(world.state)["calls"] == 3
+
+
+# ------------------------------------------------------------------------------------------------ nudges
+
+
+def nudges(world, count=1, **call):
+    """For each call the rules by which the model was told something."""
+    said = []
+    for _ in range(count):
+        permit = world.admit(**call)
+        settled = world.settle(permit, "failed")
+        said.append(tuple(nudge.rule for nudge in permit.nudges + settled.nudges))
+        assert {nudge.rule for nudge in permit.nudges} <= set(permit.warned)
+        assert {nudge.rule for nudge in settled.nudges} <= set(settled.warned)
+    return said
+
+
+def test_warnings_nudge_at_half_and_at_three_quarters():
+    """Once at each, of whatever rule, in the words of its advice; the limit itself still stops, and the report counts."""
+    world = World(FailureStreak(8), nudge_on_warn=True)
+    assert [len(said) for said in nudges(world, 7)] == [0, 0, 0, 1, 0, 1, 0]
+    assert world.do(kind="failed").rule == "failure_streak"
+    assert world.chain.report(world.state)["nudges"] == {"failure_streak": 2}
+    world = World(CallCeiling(run=4), nudge_on_warn=True)
+    permits = [world.admit() for _ in range(4)]
+    assert [[nudge.text for nudge in permit.nudges] for permit in permits] == [
+        [],
+        [],
+        [CallCeiling.advice],
+        [CallCeiling.advice],
+    ]
+    assert type(world.admit()) is Stop
+
+
+def test_a_streak_that_starts_again_warns_again():
+    """Below what was told, the stages begin anew."""
+    world = World(FailureStreak(4), nudge_on_warn=True)
+    assert [len(said) for said in nudges(world, 3)] == [0, 1, 1]
+    world.do()
+    assert [len(said) for said in nudges(world, 3)] == [0, 1, 1]
+
+
+def test_warnings_do_not_nudge_unless_asked_to():
+    """By default a warning is on the span only."""
+    world = World(FailureStreak(4))
+    assert nudges(world, 3) == [(), (), ()]
+    assert world.chain.report(world.state)["nudges"] == {}
+
+
+@pytest.mark.parametrize("rule", [FailureStreak(2, on_limit="nudge"), RepeatGuard(2, on_limit="nudge")])
+def test_a_nudge_leaves_every_circuit_closed(rule):
+    """However often the model is told, every call runs; a reset clears the numbers."""
+    world = World(rule)
+    assert [len(said) for said in nudges(world, 8)] == [0, 1] * 4
+    report = world.chain.report(world.state)
+    assert (report["nudges"], report["trips"], report["refused"]) == ({rule.name: 4}, [], 0)
+    world.chain.reset(world.state, ceilings=False)
+    assert world.chain.report(world.state)["nudges"] == {}
+
+
+def test_observing_nudges_nobody():
+    """In observe mode the model is told nothing; the warning is still on the span."""
+    world = World(FailureStreak(2, on_limit="nudge"), observe=True, nudge_on_warn=True)
+    permit = world.admit()
+    world.settle(permit, "failed")
+    settled = world.settle(world.admit(), "failed")
+    assert (settled.nudges, settled.warned, settled.would_trip) == ((), ("failure_streak",), None)
+    assert world.chain.report(world.state)["nudges"] == {}
+
+
+def test_what_waited_for_its_siblings_nudges_at_the_next_call():
+    """A batch that is judged when the next call starts tells the model beside that call's result."""
+    world = World(FailureStreak(1, on_limit="nudge"))
+    first, call = world.admit("a"), world.call
+    world.admit("b")
+    world.settle(first, "failed", call=call)
+    assert [nudge.rule for nudge in world.admit("c").nudges] == ["failure_streak"]
+
+
+def test_a_rule_s_own_words_are_cut_at_300_characters():
+    """However long a third party's sentence is."""
+    from otel_toolguard.core.decision import Finding
+
+    class Chatty:
+        name = "chatty"
+
+        def admit(self, mine, run, call):
+            return Finding("chatty", nudge="x" * 1000)
+
+    assert len(World(Chatty()).admit().nudges[0].text) == 300
+
+
+# ------------------------------------------------------------------------------------------------ plain data
+
+
+def every_rule():
+    return Chain(
+        [
+            FileEdits(3, on_limit="nudge"), RepeatGuard(3, on_limit="nudge"), DistinctRatio(3), Deadline(40),
+            Cost(30.0, scope="session"), Depth(2), MaxInFlight(3), FailureStreak(4, on_limit="nudge"),
+            SignatureFailures(2, cooldown=5), CallCeiling(run=30, tools={"a": 9}), MaxRefusals(6), ToolStats(),
+        ],
+        nudge_on_warn=True,
+    )  # fmt: skip
+
+
+def verdicts(seed, *, disturb):
+    """What a chain of all rules says to a random session; with ``disturb`` the state goes through JSON before each step."""
+    chance, chain, state, open_, said = random.Random(seed), every_rule(), SessionState("s"), [], []
+    for at in range(120):
+        if disturb:
+            state = SessionState.from_plain(json.loads(json.dumps(state.to_plain())))
+        run, above = chance.choice([("r", None), ("r", None), ("c", "r"), ("g", "c"), ("q", None)])
+        step, tool, number = chance.choice("aaaaassssspzr"), chance.choice(["a", "edit_b"]), chance.randrange(3)
+        if step == "a":
+            call = ToolCall(tool, f"{tool}:{number}", tool_class="write", arguments={"path": f"f{number}"})
+            admission = chain.admit(state, run, call, above=above, at=float(at))
+            if isinstance(admission, Permit):
+                open_.append((run, admission.number, call))
+                said.append((admission.warned, admission.nudges))
+            else:
+                said.append((admission.trip.to_dict(), admission.fresh, admission.nth))
+        elif step == "s" and open_:
+            run, place, call = open_.pop(chance.randrange(len(open_)))
+            call = ToolCall.from_plain(call.to_plain())  # without its arguments, as where it waited in a shared store
+            outcome = Outcome(chance.choice(["ok", "failed", "failed"]), failure="permanent", exact="e", volatile="e")
+            settled = chain.settle(state, run, place, call, outcome, at=float(at))
+            said.append((settled.trip, settled.warned, settled.nudges, settled.repeat_count))
+        elif step == "p":
+            said.append(chain.cost(state, run, 1.5, above=above, at=float(at)).trip)
+        elif step == "z" and not state.raised:
+            chain.plugins[9].raise_to(state, "tools.a", 12, "why", until=at + 9.0, at=float(at))
+        elif step == "r" and number == 0:
+            chain.reset(state, ceilings=bool(at % 2))
+    return said, state.to_plain(), chain.report(state)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_rule_keeps_plain_data_only(seed):
+    """A state that went through JSON at every step judges and ends like its undisturbed twin, with all rules in one chain."""
+    assert verdicts(seed, disturb=True) == verdicts(seed, disturb=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_toolguard import Policy
+from otel_toolguard import Policy, Session, guard_tool
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,3 +45,20 @@ def test_the_limits_table_is_that_of_the_profiles():
                 continue
             limit = getattr(settings, "limit", None) or settings.run
             assert row.group(column + 1).split("/")[0].strip() == f"{limit:g}"
+
+
+@pytest.mark.parametrize(("profile", "one", "two"), [("balanced", 6, 9), ("strict", 6, 9), ("conservative", 9, 12)])
+def test_where_plain_loops_end_is_as_the_readme_says(profile, one, two):
+    """One call over and over, and two in turn, stop after the numbers of calls that the README names."""
+
+    @guard_tool
+    def search(q):
+        return "nothing found"
+
+    for queries, expected in (("a", one), ("ab", two)):
+        with Session(policy=Policy.profile(profile)) as session:
+            ran = 0
+            while session.trip is None:
+                search(queries[ran % len(queries)])
+                ran += 1
+            assert (ran, session.trip.rule) == (expected, "stagnation")

@@ -105,7 +105,7 @@ def test_the_printed_trees_are_the_exported_spans():
     assert done.returncode == 0, done.stderr
     printed = Counter(re.findall(r"execute_tool \w+", done.stdout))
     assert printed == Counter(span.name for span in receiver.spans if span.name.startswith("execute_tool "))
-    for word in ("repeat_guard", "call_ceiling", "the caller caught CircuitOpen", '"longest_fail_streak"'):
+    for word in ("repeat_guard", "call_ceiling", "the caller caught CircuitOpen", "tool_stats", "longest_fail_streak"):
         assert word in done.stdout
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_toolguard.core.call import ToolCall
-    from otel_toolguard.core.state import RunState
+    from otel_toolguard.core.decision import Trip
+    from otel_toolguard.core.state import RunState, SessionState
 
 
 class CallCeiling:
@@ -27,6 +28,7 @@ class CallCeiling:
     """
 
     name = "call_ceiling"
+    advice = "Most of the calls allowed for this work are used: finish what matters, and report what is left."
 
     def __init__(
         self,
@@ -48,18 +50,21 @@ class CallCeiling:
     def admit(self, mine: Any, run: RunState, call: ToolCall) -> Finding | None:
         """A finding where this call would be one too many, or where half a ceiling is used."""
         top = None
+        raised = run.session.raised
         if self.session is not None:
             used = run.session.calls
-            if 2 * used >= self.session:
-                top = self._finding("session", "the session", used, self.session, f"session = {used + 1}")
+            limit = _raised(raised, "session", self.session) if raised else self.session
+            if 2 * used >= limit:
+                top = self._finding("session", "the session", used, limit, f"session = {used + 1}")
                 if top.share >= 1:
                     return top
         if self.run is not None:
             counting: RunState | None = run
+            limit = _raised(raised, "run", self.run) if raised else self.run
             while counting is not None:
                 used = counting.calls
-                if 2 * used >= self.run:
-                    found = self._finding("run", "the run", used, self.run, f"run = {used + 1}")
+                if 2 * used >= limit:
+                    found = self._finding("run", "the run", used, limit, f"run = {used + 1}")
                     if found.share >= 1:
                         return found
                     top = found if top is None or found.share > top.share else top
@@ -73,20 +78,25 @@ class CallCeiling:
 
     def _narrower(self, run: RunState, call: ToolCall) -> Finding | None:
         """Ceilings that refuse single calls and let the run go on."""
+        raised = run.session.raised
         if self.signature is not None:
-            used = run.signatures.get(call.signature, 0)
-            if used >= self.signature:
-                return self._finding("signature", "this very call", used, self.signature, f"signature = {used + 1}")
-        if self.tools:
-            glob = next((glob for glob in self.tools if fnmatchcase(call.tool, glob)), None)
-            if glob is not None and (used := run.tools.get(call.tool, 0)) >= self.tools[glob]:
+            used, limit = run.signatures.get(call.signature, 0), _raised(raised, "signature", self.signature)
+            if used >= limit:
+                return self._finding("signature", "this very call", used, limit, f"signature = {used + 1}")
+        if self.tools and (glob := self._glob(call.tool)) is not None:
+            used, limit = run.tools.get(call.tool, 0), _raised(raised, f"tools.{glob}", self.tools[glob])
+            if used >= limit:
                 setting = f'tools = {{"{glob}" = {used + 1}}}'
-                return self._finding("tool", f"tool {call.tool}", used, self.tools[glob], setting)
-        limit = self.classes.get(call.tool_class)
-        if limit is not None and (used := run.classes.get(call.tool_class, 0)) >= limit:
-            setting = f"classes = {{{call.tool_class} = {used + 1}}}"
-            return self._finding("tool", f"class {call.tool_class}", used, limit, setting)
+                return self._finding("tool", f"tool {call.tool}", used, limit, setting)
+        if call.tool_class in self.classes:
+            limit = _raised(raised, f"classes.{call.tool_class}", self.classes[call.tool_class])
+            if (used := run.classes.get(call.tool_class, 0)) >= limit:
+                setting = f"classes = {{{call.tool_class} = {used + 1}}}"
+                return self._finding("tool", f"class {call.tool_class}", used, limit, setting)
         return None
+
+    def _glob(self, tool: str) -> str | None:
+        return next((glob for glob in self.tools if fnmatchcase(tool, glob)), None)
 
     def _finding(self, scope: Scope, what: str, used: int, limit: int, setting: str) -> Finding:
         if used < limit:
@@ -97,3 +107,45 @@ class CallCeiling:
             f"{' in this run' if scope in ('signature', 'tool') else ''}; "
             f"call_ceiling {setting} would have allowed one more.",
         )  # fmt: skip
+
+    def ceilings(self) -> dict[str, int]:
+        """What is set, under the names by which it can be raised."""
+        named = {name: getattr(self, name) for name in ("run", "session", "signature")}
+        named |= {f"tools.{glob}": limit for glob, limit in self.tools.items()}
+        named |= {f"classes.{tool_class}": limit for tool_class, limit in self.classes.items()}
+        return {name: limit for name, limit in named.items() if limit is not None}
+
+    def raise_to(self, state: SessionState, name: str, value: int, reason: str, *, until: float, at: float) -> None:
+        """Lets one ceiling be higher until then, and lists it; circuits that it opened are closed, a stop stays.
+
+        Raises:
+            ValueError: There is no such ceiling, or it is not lower.
+        """
+        ceilings = self.ceilings()
+        if name not in ceilings:
+            raise ValueError(f"call_ceiling has no ceiling {name!r}; it has {', '.join(ceilings)}")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"a ceiling is a whole number, not {value!r}")  # noqa: TRY004
+        state.tick(at)
+        before = _raised(state.raised, name, ceilings[name])
+        if value <= before:
+            raise ValueError(f"{name} is {before}; {value} would not raise it")
+        state.raised.append([name, value, until])
+        for run in state.runs.values():
+            run.circuits = {
+                key: circuit for key, circuit in run.circuits.items() if not self._is_of(circuit.trip, name)
+            }
+        said = {"action": "raise_ceiling", "name": name, "value": value, "was": before, "expires_at": until}
+        state.audit.append({**said, "reason": reason})
+
+    def _is_of(self, trip: Trip, name: str) -> bool:
+        if trip.rule != self.name:
+            return False
+        if trip.scope == "signature":
+            return name == "signature"
+        return name in (f"tools.{self._glob(trip.tool or '')}", f"classes.{trip.tool_class}")
+
+
+def _raised(raised: list[list[Any]], name: str, limit: int) -> int:
+    """The ceiling in force: the highest it was raised to, else what is set."""
+    return max((value for raised_name, value, _ in raised if raised_name == name), default=limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from otel_toolguard.core.decision import Finding
 
@@ -20,13 +20,16 @@ class FailureStreak:
     Args:
         limit: Failures in a row.
         across_tools: True to count all tools together, so that a success of any tool clears the streak.
+        on_limit: "stop" ends the run; "nudge" has the model told, and the streak starts again.
     """
 
     name = "failure_streak"
+    advice = "Calls keep failing in a row: read the errors and change the approach, or report what is in the way."
 
-    def __init__(self, limit: int, *, across_tools: bool = False) -> None:
+    def __init__(self, limit: int, *, across_tools: bool = False, on_limit: Literal["stop", "nudge"] = "stop") -> None:
         self.limit = limit
         self.across_tools = across_tools
+        self.on_limit = on_limit
 
     def start(self) -> dict[str, float]:
         """Streaks by tool."""
@@ -49,6 +52,14 @@ class FailureStreak:
         if share < 0.5:
             return None
         share = 1.0 if streak > self.limit - 0.01 else share
+        if share >= 1 and self.on_limit == "nudge":
+            del mine[tool]
+            what = "Calls" if self.across_tools else call.tool[:80]
+            return Finding(
+                self.name, limit=self.limit, observed=round(streak, 2),
+                nudge=f"{what} failed {streak:.4g} times in a row: read the errors and change the approach, or report "
+                f"what is in the way.",
+            )  # fmt: skip
         return Finding(
             self.name, share, limit=self.limit, observed=round(streak, 2), loop_type="error_storm",
             why=f"{call.tool if not self.across_tools else 'Tools'} failed {streak:g} times in a row, with whatever "

@@ -34,9 +34,13 @@ class RepeatGuard:
             result of writes is left out), the result to the letter ("exact"), or nothing ("call").
         limits: Laps for single periods, in place of ``limit``.
         failed_limit: Laps for cycles in which every call failed, in place of the others; None for no difference.
+        failed_nudge: Laps of such cycles after which the model is told, once; counting goes on. None for never.
+        same_error: False to take failures of one call, one right after the other, for equal whatever they say.
+        on_limit: "stop" ends the run; "nudge" has the model told, and the laps are counted afresh.
     """
 
     name = "repeat_guard"
+    advice = "The same calls keep coming round with nothing new: do something else, or report what is missing."
 
     def __init__(
         self,
@@ -46,11 +50,17 @@ class RepeatGuard:
         compare: Compare = "volatile",
         limits: Mapping[int, int] | None = None,
         failed_limit: int | None = None,
+        failed_nudge: int | None = None,
+        same_error: bool = True,
+        on_limit: Literal["stop", "nudge"] = "stop",
     ) -> None:
         self.limit = limit
         self.max_period = max_period
         self.compare: Compare = compare
         self.failed_limit = failed_limit
+        self.failed_nudge = failed_nudge
+        self.same_error = same_error
+        self.on_limit = on_limit
         self.needs = () if compare == "call" else (compare,)
         self._own = dict(limits or {})
         self._limits = [self._own.get(p, limit) for p in range(1, max_period + 1)]
@@ -67,6 +77,10 @@ class RepeatGuard:
         key = self._key(call, outcome)
         last, same = mine["last"], mine["same"]
         period, repeated = 0, False
+        if not self.same_error and outcome.failed and last and last[0][2]:
+            before = last[0][0]
+            if key is not None and before is not None and before.startswith(f"{call.signature}|"):
+                last[0][0] = key
         for p, (before, equal) in enumerate(zip(last, same, strict=False), 1):
             # An unsigned call (no key) equals nothing, itself included.
             if key is not None and before[0] == key:
@@ -99,8 +113,21 @@ class RepeatGuard:
         if best_laps > mine["peak"][1]:
             mine["peak"] = [best, best_laps]
         if best_share < 1:
-            return Finding(self.name, best_share, period=best, observed=best_laps)
+            told = self.failed_nudge is not None and self._tells(last[:best], best, same[best - 1])
+            return Finding(
+                self.name, best_share, period=best, observed=best_laps, nudge=_TELL.format(best_laps) if told else ""
+            )
+        if self.on_limit == "nudge":
+            mine["last"], mine["same"] = [], [0] * self.max_period
+            return Finding(
+                self.name, best_share, period=best, observed=best_laps, nudge=_TELL.format(best_laps),
+            )  # fmt: skip
         return self._trip(last[:best], best, best_laps, best_limit)
+
+    def _tells(self, members: list[list[Any]], period: int, equalities: int) -> bool:
+        """Whether this very call completes the lap after which the model is told that nothing works."""
+        laps = (self.failed_nudge or 0) * self._patience(members)
+        return equalities == period * (laps - 1) and _all_failed(members)
 
     def _limit(self, members: list[list[Any]], period: int) -> int:
         limit = self._limits[period - 1]
@@ -152,6 +179,12 @@ class RepeatGuard:
         """The most laps that any cycle made."""
         period, laps = max((mine["peak"] for mine in states), key=lambda peak: peak[1], default=(0, 0))
         return {"longest_repeat": {"period": period, "laps": laps}}
+
+
+_TELL = (
+    "The same calls have come round {} times in a row and brought nothing new: do something else, or report what is "
+    "missing."
+)
 
 
 def _all_failed(members: list[list[Any]]) -> bool:

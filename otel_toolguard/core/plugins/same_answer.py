@@ -15,6 +15,7 @@ class SameAnswer:
     """Counts the distinct calls that got the newest answer; a write or another answer starts afresh."""
 
     name = "same_answer"
+    advice = "Different calls of one tool all get the same answer: look somewhere else, or report what is missing."
     needs = ("volatile", "class")
 
     def __init__(self, limit: int) -> None:

@@ -32,6 +32,7 @@ class SignatureFailures:
     """
 
     name = "signature_failures"
+    advice = "This very call keeps failing the same way: change it or leave it out, and report what is in the way."
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class Stagnation:
     """
 
     name = "stagnation"
+    advice = "Repeats and failures bring nothing new: change the approach, or report what is missing."
     needs = ("volatile", "digits", "class")
 
     def __init__(self, limit: float) -> None:

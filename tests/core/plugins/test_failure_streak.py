@@ -107,3 +107,39 @@ def test_memory_is_bounded():
 def test_a_sibling_that_was_cancelled_is_no_failure():
     """A batch of one failure and cancelled siblings counts one."""
     assert play(FailureStreak(2), "[a! a~ a~] a!")[0] == 3
+
+
+def nudged(rule, script):
+    """One letter a call: n where the model is told, S where the run is stopped."""
+    chain, state, letters = Chain([rule]), SessionState("s"), ""
+    for index, word in enumerate(script.split()):
+        call = ToolCall(word[:-1], f"{word[:-1]}:{index}")
+        admission = chain.admit(state, "r", call)
+        settled = chain.settle(state, "r", admission.number, call, Outcome(KINDS[word[-1]], failure="permanent"))
+        letters += "S" if settled.trip else "n" if settled.nudges else "."
+    return letters, settled
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "script", "letters"),
+    [
+        (4, "a! a! a!", "..."),
+        (4, "a! " * 8, "...n...n"),
+        (4, "a! a! a! a! a. a! a! a! a!", "...n....n"),
+        (1, "a! a. a!", "n.n"),
+    ],
+)
+def test_a_nudge_is_no_stop_and_starts_the_streak_again(across, limit, script, letters):
+    """With on_limit="nudge" the model is told at every L-th failure in a row, and the circuit stays closed."""
+    rule = FailureStreak(limit, across_tools=across, on_limit="nudge")
+    assert nudged(rule, script)[0] == letters
+
+
+def test_the_nudge_is_one_sentence():
+    """It names the tool and the number of failures, in at most 300 characters, whatever the tool is called."""
+    settled = nudged(FailureStreak(2, on_limit="nudge"), f"{'a' * 900}! " * 2)[1]
+    assert settled.nudges[0].rule == "failure_streak"
+    assert "failed 2 times in a row" in settled.nudges[0].text
+    assert len(settled.nudges[0].text) <= 300
+    assert settled.warned == ("failure_streak",)

@@ -255,3 +255,64 @@ def test_memory_does_not_grow():
     for n in range(500):
         guard.settle(mine, None, call("a" if n % 7 else "b"), Outcome("ok", exact="x", volatile="x"))
     assert (len(mine["last"]), len(mine["same"])) == (3, 3)
+
+
+# ------------------------------------------------------------------------------------------------ nudges
+
+
+def told(guard, script):
+    """One letter a call: n the model is told, S stopped. ``a`` works, ``a!`` and ``a?`` fail with two errors."""
+    chain, state, letters = Chain([guard]), SessionState("s"), ""
+    for word in script.split():
+        made, outcome = answered(word[0], f"x{word[1:]}", "failed" if word[1:] else "ok")
+        admission = chain.admit(state, "r", made)
+        if isinstance(admission, Refuse):
+            return letters + "x"
+        settled = chain.settle(state, "r", admission.number, made, outcome)
+        assert all(nudge.rule == "repeat_guard" and len(nudge.text) <= 300 for nudge in settled.nudges)
+        letters += "S" if settled.trip else "n" if settled.nudges else "."
+    return letters
+
+
+NUDGE = {"on_limit": "nudge"}
+OPENHANDS = {"limits": {2: 3}, "max_period": 2, "compare": "exact", "failed_nudge": 3, "same_error": False}
+TOLD = [
+    (3, NUDGE, "a a", ".."),
+    (3, NUDGE, "a a a", "..n"),
+    (3, NUDGE, "a a a a a a a", "..n..n."),
+    (3, NUDGE, "a a b a a a", ".....n"),
+    (3, NUDGE, "a b a b a b a b a b a b", ".....n.....n"),
+    (3, NUDGE | {"max_period": 1, "compare": "call"}, "a a! a?", "..n"),
+    (4, OPENHANDS, "a a a", "..."),
+    (4, OPENHANDS, "a a a a a", "...Sx"),
+    (4, OPENHANDS, "a! a! a! a! a!", "..nSx"),
+    (4, OPENHANDS, "a! a? a! a?", "..nS"),
+    (4, OPENHANDS, "a! a? a! a a! a? a! a", "..n...n."),
+    (4, OPENHANDS, "a b a b a", "....."),
+    (4, OPENHANDS, "a b a b a b", ".....S"),
+    (4, OPENHANDS, "a! b a! b a! b", ".....S"),
+    (4, OPENHANDS, "a! b a? b a! b", "......"),
+    (4, OPENHANDS, "a b c a b c a b c a b c", "............"),
+    (5, {"failed_nudge": 2}, "a! b! a! b! a! b! a! b! a! b!", "...n.....S"),
+    (5, {"failed_limit": 3, "failed_nudge": 2}, "a! a! a!", ".nS"),
+    (5, {"failed_nudge": 2}, "a a a a a", "....S"),
+    (3, {"same_error": False}, "a! a? a!", "..S"),
+    (3, {}, "a! a? a! a?", "...."),
+    (3, {"same_error": False}, "a! b? a! b! a? b?", "......"),
+]
+
+
+@pytest.mark.parametrize(("limit", "settings", "script", "letters"), TOLD)
+def test_where_the_model_is_told(limit, settings, script, letters):
+    """on_limit="nudge" tells and counts afresh, failed_nudge tells once and counts on, same_error=False is blind to texts."""
+    assert told(RepeatGuard(limit, **settings), script) == letters
+
+
+def test_a_poller_is_told_as_late_as_it_is_stopped():
+    """Patience stretches failed_nudge as it does the limit."""
+    chain, state, at = Chain([RepeatGuard(4, failed_nudge=2)]), SessionState("s"), []
+    for index in range(25):
+        made, outcome = answered("p", "x", "failed", patience=10, poll=True)
+        permit = chain.admit(state, "r", made)
+        at += [index] if chain.settle(state, "r", permit.number, made, outcome).nudges else []
+    assert at == [19]
