@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SHARED ?= ../shared
+QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
 .PHONY: setup demo test lint types quality live bench pins changelog clean
 
@@ -33,10 +34,10 @@ types: setup
 quality: setup
 	@test -d $(SHARED)/checks || { echo "no recorded sessions: set SHARED to the folder that holds checks/ and trajectories/" >&2; exit 1; }
 	$(BIN)/python $(SHARED)/checks/exact_repeat.py $(SHARED)/trajectories $(BIN)/otel-toolguard 25 15 8
-	for profile in strict balanced conservative; do \
-	  $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard --profile $$profile --min-wedges 85 --max-healthy-no-toys 0 || exit 1; \
-	done
-	SHARED=$(SHARED) $(BIN)/python -m pytest tests/quality
+	$(QUALITY) --profile strict --min-wedges 96.8 --min-storms 100 --min-cut 71.6 --max-healthy-no-toys 0
+	$(QUALITY) --profile balanced --min-wedges 96.8 --min-storms 100 --min-cut 69 --max-healthy-no-toys 0
+	$(QUALITY) --profile conservative --min-wedges 85 --min-storms 100 --min-cut 55 --max-healthy-no-toys 0
+	SHARED=$(SHARED) $(BIN)/python -m pytest -s tests/quality
 
 live: setup
 	$(BIN)/python -m pytest tests/live

@@ -229,7 +229,7 @@ def test_generators_stay_generators_and_are_settled_at_their_end():
     def count(top):
         got = []
         for n in range(top):
-            got.append((yield n))
+            got += [(yield n)]
         return got
 
     assert inspect.isgeneratorfunction(count)

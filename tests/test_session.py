@@ -297,7 +297,7 @@ def test_telemetry_off_silences_spans_and_keeps_the_guard(monkeypatch):
 @pytest.mark.parametrize("arguments", [{"id": Policy()}, {"policy": "strict"}, {"policy": {"plugins": []}}])
 def test_what_is_no_policy_is_refused_with_advice(arguments):
     """A profile's name or a dict as policy, or a policy as id, is an error that says what to write."""
-    with pytest.raises(SettingsError, match="Session|Policy.profile"):
+    with pytest.raises(SettingsError, match=r"Session|Policy\.profile"):
         Session(**arguments)
 
 

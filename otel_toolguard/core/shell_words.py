@@ -9,6 +9,7 @@ _MAX_QUOTES = 25  # levels of "${x:-"${y}"}"; keeps the interpreter's stack flat
 PLAIN = re.compile(r"[^\s\\'\"`$<>|&;()]++")
 _IN_DOUBLE = re.compile(r"[^\"\\$`]++")
 _IN_BRACE = re.compile(r"[^\"'\\$`}]++")
+_AFTER_TEST = " \t\r\n;&|)<>"
 _IN_TEST = re.compile(r"[^\s\\'\"`$]++")
 
 
@@ -218,6 +219,9 @@ class WordReader:
         while self.at < len(self.text) and words[-1] != "]]":
             if self.text[self.at].isspace():
                 self.at += 1
+            elif self.text.startswith("]]", self.at) and (self.text[self.at + 2 : self.at + 3] or ";") in _AFTER_TEST:
+                self.at += 2  # an operator may stand right behind
+                words.append("]]")
             else:
                 words.append(self.word(_IN_TEST))
         return words

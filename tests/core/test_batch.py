@@ -59,7 +59,7 @@ def test_commit_order(script, expected):
     assert play(script) == expected
 
 
-ONE_TURN = {name: ("m1", 3) for name in "abc"}
+ONE_TURN = dict.fromkeys("abc", ("m1", 3))
 NAMED = [
     ("+a -a +b -b +c -c", ONE_TURN, ". . . . . abc"),  # siblings that did not overlap are one batch all the same
     ("+c +b -b -c +a -a", ONE_TURN, ". . . . . abc"),
@@ -69,7 +69,7 @@ NAMED = [
     ("+a -a +b -b =", ONE_TURN, ". . . . ab"),  # one that never came, at the end of the turn
     ("+a -a +b -b +d -d", ONE_TURN | {"d": ("m2", 1)}, ". . . . ab d"),  # or when the next turn begins
     ("+d -d +e -e", {"d": ("m1", 1), "e": ("m2", 1)}, ". d . e"),  # a turn of one call is judged at once
-    ("+a -a +b -b", {name: ("m1", 0) for name in "ab"}, ". a . b"),  # no size: overlap decides
+    ("+a -a +b -b", dict.fromkeys("ab", ("m1", 0)), ". a . b"),  # no size: overlap decides
 ]
 
 

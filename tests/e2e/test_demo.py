@@ -89,7 +89,7 @@ def test_a_ceiling_lets_exactly_its_calls_run(exported):
 
 def test_trips_are_counted_and_told_as_events(exported):
     """Beside the spans, each trip is a metric that began at zero and a log event in the tripping span's context."""
-    runs, receiver = exported
+    _runs, receiver = exported
     assert {"gen_ai.execute_tool.duration", "toolguard.calls.refused", "toolguard.circuit.trips"} <= set(
         receiver.metrics
     )

@@ -136,7 +136,7 @@ def test_healthy_sessions_keep_their_distance(peaks, kind):
             row.append(f"{most / limit:>9.2f} of {limit:>2g} ({near:>2})")
         lines.append(f"{rule:<16}{most:>7.2f}" + "".join(f"{cell:>20}" for cell in row) + f"  {nearest[rule]}")
     lines.append("(in brackets: healthy sessions at half the limit or more, which would be warned)")
-    print("\n" + "\n".join(lines))  # noqa: T201
+    print("\n" + "\n".join(lines))
     if kind == "signatures":
         assert documented() == measured
     assert {place: share for place, share in shares.items() if share > NEAREST} == {}

@@ -97,4 +97,4 @@ def report(counts, kinds, examples):
     for kind, number in kinds.most_common(10):
         text, missing, extra = examples[kind]
         lines.append(f"{number:5}  {kind}; e.g. misses {missing}, adds {extra} in {text[:160]!r}")
-    print("\n" + "\n".join(lines))  # noqa: T201
+    print("\n" + "\n".join(lines))

@@ -140,7 +140,6 @@ def test_fast_siblings_of_one_turn_are_one_lap(run):
 @pytest.mark.parametrize("run", [s.invoke, s.ainvoke])
 def test_failing_siblings_of_one_turn_are_one_failure(run):
     """Thirty calls that fail in one turn count once against the streak."""
-
     policy = Policy(plugins=[{"plugin": "failure_streak", "limit": 3}, {"plugin": "tool_stats"}])
 
     @tool
