@@ -51,6 +51,7 @@ class Uncounted:
     """Stands for the attempt of a call that somebody else counts, or that the guard failed to look at."""
 
     refused: Refuse | None = None
+    nudges: tuple[str, ...] = ()
 
     def error(self) -> CircuitOpen:
         """Never asked for: the call is not refused."""

@@ -125,7 +125,10 @@ def test_an_operator_stops_every_run_until_reset():
             look()
         run.reset("paid")
         assert look() == "same"
-    assert [(entry["action"], entry["reason"]) for entry in run.audit()] == [("stop", "bill too high"), ("reset", "paid")]
+    assert [(entry["action"], entry["reason"]) for entry in run.audit()] == [
+        ("stop", "bill too high"),
+        ("reset", "paid"),
+    ]
 
 
 @pytest.mark.parametrize("reason", ["", "  "])

@@ -207,7 +207,7 @@ class _Question:
 
 def _setting(trip: Trip) -> Table:
     """The setting that would have allowed it: the one that the record names, else the rule's plain limit."""
-    named = re.search(rf"(?:^|; ){re.escape(trip.rule)} (.+) would have allowed (?:it|one more)\.", trip.why)
+    named = re.search(rf"(?:^|; ){re.escape(trip.rule)} (.+?)(?: \(.*\))? would have allowed \w+", trip.why)
     try:
         said = tomllib.loads(named[1]) if named else {}
     except tomllib.TOMLDecodeError:

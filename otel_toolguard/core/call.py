@@ -158,6 +158,4 @@ class Outcome:
     def from_plain(cls, plain: list[Any]) -> Outcome:
         """The outcome that ``to_plain`` described."""
         kind, failure, exact, volatile, digits, error_type, ms = plain
-        return cls(
-            kind, failure=failure, exact=exact, volatile=volatile, digits=digits, error_type=error_type, ms=ms
-        )
+        return cls(kind, failure=failure, exact=exact, volatile=volatile, digits=digits, error_type=error_type, ms=ms)

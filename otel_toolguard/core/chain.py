@@ -358,7 +358,7 @@ class Chain:
 
     def report(self, state: SessionState) -> dict[str, Any]:
         """The parts of all plugins that report, put together, and every trip that the session remembers."""
-        whole: dict[str, Any] = {}
+        whole: dict[str, Any] = dict(_NO_STATS) | {"calls": state.calls}
         for plugin in self.plugins:
             if hasattr(plugin, "report"):
                 holders = [state.rules] if getattr(plugin, "lasting", False) else [r.rules for r in state.runs.values()]
@@ -375,6 +375,10 @@ class Chain:
             "in_flight": state.in_flight,
             "trips": [trip.to_dict() for trip in trips.values()],
         }
+
+
+# What a report has in any case, so that readers need not know whether ``tool_stats`` is in the chain.
+_NO_STATS: dict[str, Any] = {"calls": 0, "retries": 0, "longest_fail_streak": 0, "tools": {}, "classes": {}}
 
 
 def _key(finding: Finding, call: ToolCall) -> str | None:

@@ -300,8 +300,10 @@ def _by_text(answer: Classified, scan: Scan, text: str) -> Classified:
     network = next((c.program for c in scan.commands if _goes_out(c)), None)
     tool_class: ToolClass = "build" if build else "network" if network else "exec"
     decider = build or network
-    why = f"The program {decider[:80]!r} is in the table of {tool_class} programs." if decider else (
-        "The text runs no program of the build or network table."
+    why = (
+        f"The program {decider[:80]!r} is in the table of {tool_class} programs."
+        if decider
+        else ("The text runs no program of the build or network table.")
     )
     risk: Risk = "irreversible" if any(map(_destroys, scan.commands)) else "reversible"
     answer = _renamed(answer, tool_class, risk, why)

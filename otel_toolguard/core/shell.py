@@ -17,11 +17,9 @@ from otel_toolguard.core.shell_wrappers import ASSIGNMENT, PYTHON, SHELLS, actio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CAP = 8 * 1024
-"""Characters of shell text that are looked at; what lies beyond is not read."""
+CAP = 8 * 1024  # characters of shell text that are looked at; what lies beyond is not read
+MAX_DEPTH = 5  # levels of substitution and ``sh -c`` that are followed
 
-MAX_DEPTH = 5
-"""Levels of substitution and ``sh -c`` that are followed."""
 
 class Command(NamedTuple):
     """One program that the text runs, with wrappers such as ``sudo`` taken off."""
@@ -212,6 +210,7 @@ class _Scanner(WordReader):
         finally:
             self.slots += body.slots
             self.truncated |= body.truncated
+
 
 class _List:
     """Reads a list of commands up to its closer or the end of the text."""

@@ -228,7 +228,7 @@ def _plugins(plugins: Any, place: _Place) -> tuple[tuple[str, PluginSettings], .
         try:
             chain.append((name, kind.model_validate(parameters)))
         except ValidationError as error:
-            first = error.errors()[0]
+            first = _first(error)
             key = str(first["loc"][0]) if first["loc"] else None
             valid = ", ".join(kind.model_fields) or "none: it has no parameters"
             raise SettingsError(
@@ -245,15 +245,23 @@ def _tools(tools: Any, place: _Place) -> dict[str, ToolSettings]:
         try:
             checked[glob] = settings if isinstance(settings, ToolSettings) else ToolSettings.model_validate(settings)
         except ValidationError as error:
-            first = error.errors()[0]
+            first = _first(error)
             key = str(first["loc"][0]) if first["loc"] else None
             valid = ", ".join(field.alias or name for name, field in ToolSettings.model_fields.items())
             raise SettingsError(f"{place.tool(glob, key)}{_say(first)}; valid keys are {valid}") from error
     return checked
 
 
+def _first(error: ValidationError) -> Any:
+    """The fault to name: a misspelled parameter rather than the one that is missing because of it."""
+    faults = error.errors()
+    return next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+
+
 def _say(error: Any) -> str:
     path = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "value_error":  # one of our own sentences, which says it all
+        return str(error["ctx"]["error"])
     if error["type"] == "extra_forbidden":
         return f"unknown parameter {path!r}"
     given = "" if error["type"] == "missing" else f" (given: {error['input']!r:.60})"

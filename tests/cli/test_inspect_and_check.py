@@ -52,8 +52,10 @@ def test_inspect_in_words():
     assert "masked" not in text
 
 
-@pytest.mark.parametrize(("args", "said"), [('{"a": }', "line 1, column 7"), ("[1]", "must be a JSON object"),
-                                            ("[" * 200_000, "cannot be read")])
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [('{"a": }', "line 1, column 7"), ("[1]", "must be a JSON object"), ("[" * 200_000, "cannot be read")],
+)
 def test_inspect_names_what_is_wrong_with_arguments(args, said):
     """Arguments that are no JSON object are a usage error that says where."""
     assert said in run("inspect", "--tool", "t", "--args", args, code=2).stderr
@@ -94,7 +96,9 @@ def test_check_names_file_line_and_choices(settings):
 
 def test_check_prints_warnings_and_passes(settings):
     """What is merely hard to reach is printed and does not fail the check."""
-    path = settings('[[tool_plugins]]\nplugin = "repeat_guard"\nlimit = 9\n[[tool_plugins]]\nplugin = "call_ceiling"\nrun = 20\n')
+    path = settings(
+        '[[tool_plugins]]\nplugin = "repeat_guard"\nlimit = 9\n[[tool_plugins]]\nplugin = "call_ceiling"\nrun = 20\n'
+    )
     assert "warning: " in run("check", path).stdout
     assert json.loads(run("check", path, "--json").stdout)["warnings"]
 

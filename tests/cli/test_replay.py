@@ -25,7 +25,15 @@ def no_environment(monkeypatch):
 
 def call(i, tool="bash", arguments=None, result="same", failed=False, session="s", **more):
     arguments = {"command": "make"} if arguments is None else arguments
-    return {"session": session, "i": i, "tool": tool, "arguments": arguments, "result": result, "failed": failed, **more}
+    return {
+        "session": session,
+        "i": i,
+        "tool": tool,
+        "arguments": arguments,
+        "result": result,
+        "failed": failed,
+        **more,
+    }
 
 
 def hashed(i, a="a1", r="r1", session="s", **more):
@@ -201,7 +209,14 @@ def test_a_ceiling_names_the_refused_call(folder):
     policy = '[[tool_plugins]]\nplugin = "call_ceiling"\nrun = 2\n'
     (row,) = folder.replay([call(i, arguments={"n": i}) for i in range(5)], policy=policy)
     assert (row["calls"], row["refused"]) == (5, [2])
-    assert row["trip"] == {"index": 2, "rule": "call_ceiling", "scope": "run", "period": None, "limit": 2, "observed": 2}
+    assert row["trip"] == {
+        "index": 2,
+        "rule": "call_ceiling",
+        "scope": "run",
+        "period": None,
+        "limit": 2,
+        "observed": 2,
+    }
 
 
 NARROW = '[[tool_plugins]]\nplugin = "call_ceiling"\nsignature = 2\n'
@@ -357,8 +372,17 @@ def test_an_empty_file_has_no_sessions(folder):
     assert folder.replay([]) == []
 
 
-@pytest.mark.parametrize("arguments", [["nowhere.jsonl"], ["."], [], ["-", "--profile", "x"],
-                                       ["-", "--profile", "strict", "--policy", "p.toml"], ["-", "--policy", "no.toml"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nowhere.jsonl"],
+        ["."],
+        [],
+        ["-", "--profile", "x"],
+        ["-", "--profile", "strict", "--policy", "p.toml"],
+        ["-", "--policy", "no.toml"],
+    ],
+)
 def test_usage_errors(arguments):
     """A missing file, a folder, no file, unknown or contradicting settings: 2, before anything is printed."""
     done = CliRunner().invoke(app, ["replay", *arguments, "--json"], input="")
@@ -398,8 +422,9 @@ def test_the_table_is_for_people(folder):
 def test_a_reader_that_leaves_is_no_error(folder):
     """A closed pipe ends the command quietly."""
     path = folder.write("f.jsonl", [call(0, session=f"session {n}") for n in range(20_000)])
-    with subprocess.Popen([sys.executable, "-c", MAIN, "replay", path, "--json"], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as done:
+    with subprocess.Popen(
+        [sys.executable, "-c", MAIN, "replay", path, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as done:
         done.stdout.readline()
         done.stdout.close()
         assert done.stderr.read() == b""
@@ -410,7 +435,11 @@ def test_a_reader_that_leaves_is_no_error(folder):
 def test_any_output_encoding(folder, options):
     """Names that the output's encoding does not have, lone surrogates too, never fail the command."""
     path = folder.write("f.jsonl", [call(i, session="\u2713 \ud800", tool="\u30c4") for i in range(9)])
-    done = subprocess.run([sys.executable, "-c", MAIN, "replay", path, "--calls", *options], capture_output=True,
-                          env=os.environ | {"PYTHONIOENCODING": "ascii"}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "replay", path, "--calls", *options],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.isascii()

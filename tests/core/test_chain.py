@@ -63,7 +63,8 @@ def test_an_empty_chain_lets_everything_run():
     """Without plugins nothing is ever refused, and the report still has its common part."""
     world = World()
     assert all(world.do() is None for _ in range(100))
-    assert world.chain.report(world.state) == {"refused": 0, "nudges": {}, "in_flight": 0, "trips": []}
+    nothing = {"retries": 0, "longest_fail_streak": 0, "tools": {}, "classes": {}, "refused": 0, "nudges": {}}
+    assert world.chain.report(world.state) == {"calls": 100, **nothing, "in_flight": 0, "trips": []}
 
 
 def test_the_call_that_trips_runs_and_the_next_is_stopped():

@@ -37,7 +37,9 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "expected"), [(name, kind) for kind, names in BY_NAME.items() for name in names.split()])
+@pytest.mark.parametrize(
+    ("tool", "expected"), [(name, kind) for kind, names in BY_NAME.items() for name in names.split()]
+)
 def test_class_by_name(tool: str, expected: str) -> None:
     """The name alone gives the class, with case, humps, dashes and digits out of play."""
     assert classify(tool).tool_class == expected
@@ -208,7 +210,9 @@ def test_an_override_beats_everything(tool: str) -> None:
     assert "declared" in answer.why
 
 
-@pytest.mark.parametrize(("tool", "expected"), [("(malformed)", False), ("(empty)", False), (" ", False), ("f(x)", True)])
+@pytest.mark.parametrize(
+    ("tool", "expected"), [("(malformed)", False), ("(empty)", False), (" ", False), ("f(x)", True)]
+)
 def test_reached(tool: str, expected: bool) -> None:
     """A name in parentheses stands for a call that no tool received."""
     assert classify(tool).reached is expected

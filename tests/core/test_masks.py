@@ -62,7 +62,26 @@ PIECES = [
     *[piece for pair in SAME for piece in pair], *KEPT, *"0123456789 :-./[]{}()=&?%|<>#+,_~\n\taAzZ\\\"'",
     "█", "━━━", "é", "٣", "tmp", "/tmp/", "pid ", "sh: ", "line ", "ms", " s", MARK, NUMBER, MARK[0], MARK[-1],
 ]  # fmt: skip
-HOSTILE = ["1", "1:", "1.", "1,", "12:30", "[=", "[", "tmp", "0x", "af0", "?a=", "&a", "1e", "May ", "pid ", "━", "[a", "a"]
+HOSTILE = [
+    "1",
+    "1:",
+    "1.",
+    "1,",
+    "12:30",
+    "[=",
+    "[",
+    "tmp",
+    "0x",
+    "af0",
+    "?a=",
+    "&a",
+    "1e",
+    "May ",
+    "pid ",
+    "━",
+    "[a",
+    "a",
+]
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)

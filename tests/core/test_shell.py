@@ -40,7 +40,7 @@ PROGRAMS = [
     ("cat <<END\nmake $(curl x)\nEND\nls", ["cat", "curl", "ls"]),
     ("cat <<-END\n\tmake\n\tEND\nls", ["cat", "ls"]),
     ("cat <<A <<B\n$(one)\nA\n$(two)\nB\nls", ["cat", "one", "two", "ls"]),
-    ('git commit -m "$(cat <<\'E\'\nmake (it)\nE\n)" && git push', ["git", "cat", "git"]),
+    ("git commit -m \"$(cat <<'E'\nmake (it)\nE\n)\" && git push", ["git", "cat", "git"]),
     ('cat <<< "$(curl x)"', ["cat", "curl"]),
     ("sudo -u bob -E make", ["make"]),
     ("sudo -Eu bob make", ["make"]),
@@ -97,7 +97,11 @@ def test_any_text_has_a_scan(text: str) -> None:
     assert scan.programs == tuple(command.program for command in scan.commands)
 
 
-@given(st.lists(st.sampled_from([*OPEN_ENDS, *HOSTILE, "make", " ", "\n", ")", "}", "|", ";", "\0", "\ud800"]), max_size=40))
+@given(
+    st.lists(
+        st.sampled_from([*OPEN_ENDS, *HOSTILE, "make", " ", "\n", ")", "}", "|", ";", "\0", "\ud800"]), max_size=40
+    )
+)
 def test_any_heap_of_shell_pieces_has_a_scan(pieces: list[str]) -> None:
     """Pieces of the grammar in any order do not raise either."""
     assert isinstance(programs("".join(pieces)).truncated, bool)
@@ -138,7 +142,9 @@ def test_argument_vectors(words: list[str], expected: list[str]) -> None:
     assert list(programs(words).programs) == expected
 
 
-@pytest.mark.parametrize(("words", "truncated"), [(["ls", "a"], False), (["ls", "x" * CAP], True), (["x" * (CAP + 1)], True)])
+@pytest.mark.parametrize(
+    ("words", "truncated"), [(["ls", "a"], False), (["ls", "x" * CAP], True), (["x" * (CAP + 1)], True)]
+)
 def test_argument_vectors_have_the_same_cap(words: list[str], truncated: bool) -> None:
     """An argument vector over the cap is cut, keeps its head and says so."""
     scan = programs(words)
@@ -173,7 +179,13 @@ def test_the_last_command(text: str, program: str, reads_pipe: bool) -> None:
 
 @pytest.mark.parametrize(
     ("text", "writes"),
-    [("echo a > f", True), ("echo a >> f", True), ("echo a &> f", True), ("echo a 2>&1", False), ("echo a >/dev/null", False)],
+    [
+        ("echo a > f", True),
+        ("echo a >> f", True),
+        ("echo a &> f", True),
+        ("echo a 2>&1", False),
+        ("echo a >/dev/null", False),
+    ],
 )
 def test_output_into_a_file_is_noted(text: str, writes: bool) -> None:
     """Only a redirection into a real file counts as writing."""

@@ -127,7 +127,9 @@ def test_fast_siblings_of_one_turn_are_one_lap(run):
 
     for turns, stopped in ((2, False), (3, True)):
         model = s.model(lambda turn, turns=turns: [("search", {"q": "x"})] * 10 if turn <= turns else None)
-        with Session(policy=Policy(plugins=[{"plugin": "repeat_guard", "limit": 3}, {"plugin": "tool_stats"}])) as session:
+        with Session(
+            policy=Policy(plugins=[{"plugin": "repeat_guard", "limit": 3}, {"plugin": "tool_stats"}])
+        ) as session:
             agent = create_agent(model, [search], middleware=[ToolGuardMiddleware()])
             if stopped:
                 with pytest.raises(CircuitOpen):

@@ -62,6 +62,7 @@ class FailureStreak:
             )  # fmt: skip
         return Finding(
             self.name, share, limit=self.limit, observed=round(streak, 2), loop_type="error_storm",
-            why=f"{call.tool if not self.across_tools else 'Tools'} failed {streak:g} times in a row, with whatever "
-            f"arguments; failure_streak limit = {int(streak + 0.01) + 1} would have allowed it.",
+            why=f"{call.tool if not self.across_tools else 'Tools'} failed {streak:.4g} times in a row, with whatever "
+            f"arguments{' (transient failures count a third)' if outcome.failure == 'transient' else ''}; "
+            f"failure_streak limit = {int(streak + 0.01) + 1} would have allowed it.",
         )  # fmt: skip

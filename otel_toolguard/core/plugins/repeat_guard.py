@@ -143,10 +143,12 @@ class RepeatGuard:
 
     def _setting(self, members: list[list[Any]], period: int, limit: int) -> str:
         """The smallest change of settings that one lap more would have needed."""
-        more = limit // self._patience(members) + 1
+        patience = self._patience(members)
+        more = limit // patience + 1
+        times = f" (times {patience} for a poller)" if patience > 1 else ""
         if self.failed_limit is not None and _all_failed(members):
-            return f"failed_limit = {more}"
-        return f"limits = {{{period} = {more}}}" if period in self._own else f"limit = {more}"
+            return f"failed_limit = {more}{times}"
+        return f"limits = {{{period} = {more}}}{times}" if period in self._own else f"limit = {more}{times}"
 
     def _trip(self, newest_first: list[list[Any]], period: int, laps: int, limit: int) -> Finding:
         lap = [member for _, _, _, member in reversed(newest_first) if member]

@@ -77,6 +77,7 @@ class SignatureFailures:
         share = 1.0 if failures > self.limit - _THIRDS else failures / self.limit
         same = " with the same error" if self.same_error else ""
         row = " in a row" if self.count == "consecutive" else ""
+        row += " (transient failures count a third)" if outcome.failure == "transient" else ""
         return Finding(
             self.name, share, scope="signature", limit=self.limit, observed=round(failures, 2),
             loop_type="error_storm", retryable=self.cooldown is not None, retry_after_s=self.cooldown,
