@@ -56,6 +56,7 @@ class Jaeger:
     """
 
     def __init__(self):
+        program = binary()  # first, for there may be none, and then nothing must be left open
         names = ("http", "grpc", "ui", "ui_grpc", "health")
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self.otlp_http = f"http://127.0.0.1:{ports['http']}"
@@ -67,7 +68,7 @@ class Jaeger:
         config.write_text(json.dumps(_config(ports)), encoding="utf-8")
         self._log = (Path(self._folder.name) / "log").open("wb")
         self._process = subprocess.Popen(
-            [binary(), "--config", str(config)],
+            [program, "--config", str(config)],
             stdout=self._log, stderr=subprocess.STDOUT, env=os.environ | {"OTEL_TRACES_SAMPLER": "always_off"},
         )  # fmt: skip
         self._wait()
