@@ -6,7 +6,7 @@ import sys
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from otel_toolguard.settings import Policy
 
 __all__ = [
-    "Attempt", "CircuitOpen", "Ended", "FrameworkRuns", "GuardedTool", "GuardedTools", "Patches", "Place",
+    "Attempt", "CircuitOpen", "Ended", "FrameworkRuns", "GuardedTool", "GuardedTools", "Patches", "Place", "Reason",
     "SessionStopped", "ToolGuardInstrumentor", "at_model", "counted", "dealt_with", "failed_result", "native",
-    "stop_of",
+    "stop_in", "stop_of",
 ]  # fmt: skip
 
 KEPT = 256  # sessions and runs that an adapter remembers between calls; their state is in the store
@@ -46,6 +46,26 @@ def native(base: type[Exception], *, name: str, module: str) -> type[SessionStop
         SessionStopped.__init__(self, trip, partial)
 
     return type(name, (SessionStopped, base), {"__init__": init, "__module__": module, "__doc__": native.__doc__})
+
+
+class Reason(str):
+    """A trip's sentence that still carries the trip, for frameworks that take only a reason for a stop."""
+
+    __slots__ = ("trip",)
+    trip: Trip
+
+    def __new__(cls, trip: Trip) -> Self:  # noqa: D102  (the class says it)
+        reason = super().__new__(cls, trip.why)
+        reason.trip = trip
+        return reason
+
+
+def stop_in(error: BaseException) -> CircuitOpen | None:
+    """The circuit that opened inside a call, also where a framework ended a nested run with a ``Reason``."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, Reason):
+        return SessionStopped(reason.trip)
+    return error if isinstance(error, CircuitOpen) else None
 
 
 class FrameworkRuns:

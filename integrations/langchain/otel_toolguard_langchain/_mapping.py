@@ -8,27 +8,10 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
-from otel_toolguard.adapter import CircuitOpen, Ended, GuardedTool, SessionStopped, failed_result
+from otel_toolguard.adapter import CircuitOpen, Ended, GuardedTool, failed_result
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
-
-    from otel_toolguard import Trip
-
-
-class Reason(str):
-    """A drain's reason that still carries the trip."""
-
-    __slots__ = ("trip",)
-    trip: Trip
-
-
-def stop_in(error: BaseException) -> CircuitOpen | None:
-    """The circuit that opened inside a tool, also where a nested agent drained."""
-    reason = getattr(error, "reason", None)
-    if isinstance(reason, Reason):
-        return SessionStopped(reason.trip)
-    return error if isinstance(error, CircuitOpen) else None
 
 
 def guarded_tool(name: str, tool: BaseTool | None, *, asynchronous: bool) -> GuardedTool:
@@ -64,6 +47,17 @@ def ended(result: Any) -> Ended | None:
     """A failure, if a message says so; None leaves it to what the tool's function returned."""
     failed = [one for one in _messages(result) if isinstance(one, ToolMessage) and one.status == "error"]
     return failed_result(str(failed[0].content)) if failed else None
+
+
+def advise(result: Any, nudges: tuple[str, ...]) -> None:
+    """Adds sentences for the model to what the tool answered."""
+    answers = [one for one in _messages(result) if isinstance(one, ToolMessage)] if nudges else []
+    for answer in answers[-1:]:
+        told = "\n\n".join(nudges)
+        if isinstance(answer.content, str):
+            answer.content = f"{answer.content}\n\n{told}"
+        else:
+            answer.content = [*answer.content, {"type": "text", "text": told}]
 
 
 def _messages(result: Any) -> list[BaseMessage]:

@@ -18,8 +18,19 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
-from otel_toolguard.adapter import Attempt, FrameworkRuns, GuardedTools, Place, at_model, counted, dealt_with, native
-from otel_toolguard_langchain._mapping import Reason, ended, guarded_tool, refusal, said, stop_in
+from otel_toolguard.adapter import (
+    Attempt,
+    FrameworkRuns,
+    GuardedTools,
+    Place,
+    Reason,
+    at_model,
+    counted,
+    dealt_with,
+    native,
+    stop_in,
+)  # fmt: skip
+from otel_toolguard_langchain._mapping import advise, ended, guarded_tool, refusal, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -96,9 +107,7 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
             interrupt(trip.to_dict())
         control = getattr(runtime, "control", None)
         if self._stop == "drain" and control is not None:
-            reason = Reason(trip.why)
-            reason.trip = trip
-            control.request_drain(reason)
+            control.request_drain(Reason(trip))
             return None
         kept = {name: config.get("configurable", {}).get(name) for name in ("thread_id", "checkpoint_id")}
         raise LangChainStopped(trip, {"messages": list(state["messages"]), **kept})
@@ -142,6 +151,7 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
         else:
             attempt.leave()
             attempt.returned(said(call.answer), ended(call.answer))
+            advise(call.answer, attempt.nudges)
 
     def _attempt(self, request: ToolCallRequest, *, asynchronous: bool) -> Attempt | None:
         call, config = request.tool_call, request.runtime.config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
@@ -15,7 +15,7 @@ from langgraph.types import Command, interrupt
 from opentelemetry.trace import StatusCode
 from otel_toolguard_langchain import ToolGuardMiddleware
 
-from otel_toolguard import CircuitOpen, Session, guard_tool
+from otel_toolguard import CircuitOpen, Policy, Session, guard_tool
 
 from . import scripted as s
 
@@ -194,3 +194,23 @@ async def test_cancelled_run(traced):
     assert traced.outcomes() == ["cancelled"]
     report = session.report()
     assert (report["tools"]["slow"]["failed"], report["in_flight"]) == (0, 0)
+
+
+@pytest.mark.parametrize("run", [s.invoke, s.ainvoke])
+@pytest.mark.parametrize("answer", ["nothing found", [{"type": "text", "text": "nothing found"}]])
+def test_a_nudge_stands_in_the_tool_s_answer(run, answer):
+    """With on_limit = "nudge" the run goes on, and the model reads the advice beside what the tool said."""
+
+    @tool
+    def search(q: str) -> Any:
+        """Looks something up."""
+        return answer
+
+    policy = Policy(plugins=[{"plugin": "repeat_guard", "limit": 3, "on_limit": "nudge"}, {"plugin": "tool_stats"}])
+    model = s.model(lambda turn: [("search", {"q": "x"})] if turn <= 4 else None)
+    with Session(policy=policy) as session:
+        messages = run(create_agent(model, [search], middleware=[ToolGuardMiddleware()]), s.ask())["messages"]
+        assert session.report()["nudges"] == {"repeat_guard": 1}
+    contents = [str(one.content) for one in messages if isinstance(one, ToolMessage)]
+    assert [len(content) > len(str(answer)) for content in contents] == [False, False, True, False]
+    assert all("nothing found" in content for content in contents)
