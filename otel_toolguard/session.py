@@ -349,7 +349,12 @@ def _telemetry(mode: str) -> Telemetry:
 
 
 def unguarded() -> Guard:
-    """What traces calls made outside any session."""
+    """What traces calls made outside any session, as environment and file say now."""
+    return _unguarded(tuple(map(os.environ.get, ENVIRONMENT)), os.environ.get("TOOLGUARD_TELEMETRY"))
+
+
+@lru_cache(maxsize=16)
+def _unguarded(_environment: tuple[str | None, ...], _telemetry: str | None) -> Guard:
     policy = default_policy()
     store = resolve(None)
     return Guard(policy, signer(policy.signature_key or store.key), default_telemetry(policy.mode), store)
