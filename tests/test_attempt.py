@@ -739,10 +739,12 @@ def test_a_session_is_not_needed_to_be_traced(tracing, spans, monkeypatch):
     from otel_toolguard import session as sessions
 
     monkeypatch.setattr(sessions, "default_telemetry", lambda _mode: Telemetry(tracer_provider=tracing))
+    sessions._unguarded.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with tracing.get_tracer("mine").start_as_current_span("around") as around:
             assert echo("x") == "x"
+    sessions._unguarded.cache_clear()
     span = spans.get_finished_spans()[0]
     assert span.parent.span_id == around.get_span_context().span_id
     assert "session.id" not in span.attributes
