@@ -65,10 +65,13 @@ class Session(Controls):
         self.id = secrets.token_hex(8) if id is None else str(id)
         self.policy = policy or default_policy()
         kept = resolve(store)
+        telemetry = telemetry or default_telemetry(self.policy.mode)
+        if telemetry is not None:
+            telemetry.prepare(self.policy.rules)
         self.guard = Guard(
             self.policy,
             signer(self.policy.signature_key or kept.key),
-            telemetry or default_telemetry(self.policy.mode),
+            telemetry,
             kept,
             session_id=self.id,
             conversation_id=None if id is None else self.id,

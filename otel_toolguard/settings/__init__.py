@@ -39,6 +39,9 @@ _FILE_KEYS = ("version", "profile", "mode", "strict", "latch", "on_warn", "captu
 _NO_TOOL = ToolSettings()
 
 
+_NEVER_TRIP = ("classify", "distinct_ratio", "tool_stats")
+
+
 class Policy:
     """Which rules judge, with which limits; immutable.
 
@@ -129,6 +132,7 @@ class Policy:
             observe=self.mode == "observe", lasting_stop=self.latch == "session",
             nudge_on_warn=self.on_warn == "nudge",
         )  # fmt: skip
+        self.rules: tuple[str, ...] = (*(name for name, _ in self.plugins if name not in _NEVER_TRIP), "session.stop")
         self.tool: Callable[[str], ToolSettings] = lru_cache(maxsize=1024)(self._tool)
 
     def _tool(self, name: str) -> ToolSettings:

@@ -45,10 +45,11 @@ class Metrics:
 
     def prepare(self, rules: Iterable[str]) -> None:
         """Begin the trip counter at 0 for each rule: an increase from nothing to 1 is none to an alert."""
-        fresh = tuple(text(rule) for rule in rules)
-        self._rules = tuple(dict.fromkeys(self._rules + fresh))
-        self._begin(fresh)
-        self._look_again = 0.0
+        fresh = tuple(dict.fromkeys(text(rule) for rule in rules if rule not in self._rules))
+        if fresh:
+            self._rules += fresh
+            self._begin(fresh)
+            self._look_again = 0.0
 
     def duration(self, seconds: float, labels: Labels, error_type: str | None, context: Context | None) -> None:
         """Record how long a body took."""

@@ -93,6 +93,11 @@ def test_trips_are_counted_and_told_as_events(exported):
     assert {"gen_ai.execute_tool.duration", "toolguard.calls.refused", "toolguard.circuit.trips"} <= set(
         receiver.metrics
     )
+    trips = {}
+    for point in receiver.metrics["toolguard.circuit.trips"].sum.data_points:
+        trips[attributes(point)["toolguard.rule"], attributes(point)["toolguard.mode"]] = point.as_int
+    assert (trips["repeat_guard", "enforce"], trips["call_ceiling", "enforce"]) == (1, 1)
+    assert trips["stagnation", "enforce"] == trips["repeat_guard", "observe"] == 0
     tripping = {span.span_id for span in receiver.spans if attributes(span).get("toolguard.tripped")}
     assert {record.span_id for record in receiver.logs} == tripping
     assert {attributes(record)["toolguard.rule"] for record in receiver.logs} == {"repeat_guard", "call_ceiling"}
