@@ -132,6 +132,8 @@ def guard_tool(
         CircuitOpen: From the guarded function, before its body: this call is refused.
         SessionStopped: From the guarded function, before its body: the run has ended.
     """
+    if name is not None and not (isinstance(name, str) and name.strip() and name.isprintable()):
+        raise SettingsError(f"name = {name!r:.60}; a tool's name is a text of visible characters, on one line")
     told = {
         "tool_class": tool_class, "risk": risk, "poll": poll, "ignore": ignore, "key": key, "result_key": result_key
     }  # fmt: skip

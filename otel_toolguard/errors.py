@@ -85,13 +85,20 @@ def find_trip(error: BaseException | None) -> Trip | None:
         if here is None or id(here) in seen:
             continue
         seen.add(id(here))
-        for holder in (here, getattr(here, "reason", None)):  # a framework may take only a reason for its own stop
-            trip = getattr(holder, "trip", None)
+        for holder in (here, _attribute(here, "reason")):  # a framework may take only a reason for its own stop
+            trip = _attribute(holder, "trip")
             if isinstance(trip, Trip):
                 return trip
         grouped = here.exceptions if isinstance(here, BaseExceptionGroup) else ()
         queue += [here.__cause__, here.__context__, *grouped]
     return None
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # a stranger's property may raise anything
+        return None
 
 
 def _portable(partial: Any) -> Any:

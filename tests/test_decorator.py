@@ -565,3 +565,10 @@ def test_a_mock_is_a_function_like_any_other():
     mock = unittest.mock.Mock(return_value="done")
     with Session():
         assert guard_tool(name="mock")(mock)("x") == "done"
+
+
+@pytest.mark.parametrize("name", ["", " ", 3, "a\nb", b"x"])
+def test_a_tool_s_name_is_a_text_on_one_line(name):
+    """A name that could not stand on a span or in a sentence is an error when the tool is defined."""
+    with pytest.raises(SettingsError, match="tool's name"):
+        guard_tool(name=name)

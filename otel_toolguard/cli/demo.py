@@ -75,13 +75,13 @@ def demo(limit: int | None = None, period: int | None = None, ceiling: int | Non
             PERIOD if period is None else period,
             CEILING if ceiling is None else ceiling,
         )
+        to = demo_export.target() if _telemetry_is_on() else None
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
     # The trips are told on standard output, in words; the library's own warning would say them twice.
     logging.getLogger("otel_toolguard").addHandler(logging.NullHandler())
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-    to = demo_export.target()
     providers = demo_export.Providers(to)
     for run in runs:
         _carry_out(run, providers, demo_agent)
@@ -100,8 +100,10 @@ def demo(limit: int | None = None, period: int | None = None, ceiling: int | Non
 
 
 def _runs(agents: Any, limit: int, period: int, ceiling: int) -> list[Run]:
-    if not 1 <= period <= PERIOD_MOST:
-        raise SettingsError(f"--period {period}: valid are 1 to {PERIOD_MOST}")
+    for option, value, least, most in (("limit", limit, 2, None), ("period", period, 1, PERIOD_MOST),
+                                       ("ceiling", ceiling, 1, None)):  # fmt: skip
+        if value < least or (most is not None and value > most):
+            raise SettingsError(f"--{option} {value}: valid are {least} {f'to {most}' if most else 'and more'}")
     repeat = {"plugin": "repeat_guard", "limit": limit, "max_period": max(3, period)}
     stats = {"plugin": "tool_stats"}
     return [
@@ -115,14 +117,22 @@ def _runs(agents: Any, limit: int, period: int, ceiling: int) -> list[Run]:
     ]
 
 
+def _telemetry_is_on() -> bool:
+    from otel_toolguard.session import default_telemetry
+
+    return default_telemetry("enforce") is not None
+
+
 def _carry_out(run: Run, providers: Providers, agents: Any) -> None:
     """Does what the README tells a user to do, and counts what came of it."""
     from otel_toolguard_langchain import ToolGuardMiddleware
 
     from otel_toolguard.telemetry import Telemetry
 
-    telemetry = Telemetry(
-        tracer_provider=providers.traces, meter_provider=providers.metrics, logger_provider=providers.logs
+    telemetry = (
+        Telemetry(tracer_provider=providers.traces, meter_provider=providers.metrics, logger_provider=providers.logs)
+        if _telemetry_is_on()
+        else None
     )
     model = agents.ScriptedModel(script=run.script)
     asked_at_trip: list[int] = []
@@ -158,7 +168,7 @@ def _tell(runs: list[Run], providers: Providers, to: Any) -> None:
 
     for run in runs:
         print(f"── {run.name} " + "─" * (70 - len(run.name)))
-        print(tree(providers.spans(), run.trace_id))
+        print(tree(providers.spans(), run.trace_id) or "(no spans: the OpenTelemetry SDK is disabled)")
         print()
         if run.caught is None:
             print("not stopped: the agent ended by itself")

@@ -62,6 +62,8 @@ _LOCAL = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:43
 
 def target() -> Target | None:
     """The endpoint that the standard variables name, else a Jaeger on localhost, else None."""
+    if os.environ.get("OTEL_TRACES_EXPORTER") == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
     endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
     if endpoint is not None:
         url = urlsplit(endpoint if "//" in endpoint else "//" + endpoint)
@@ -116,7 +118,8 @@ class Providers:
     """The three providers of the demo; what a user's own set-up would be."""
 
     def __init__(self, to: Target | None) -> None:
-        resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "otel-toolguard-demo")})
+        named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        resource = Resource.create({} if named else {"service.name": "otel-toolguard-demo"})
         self._memory = InMemorySpanExporter()
         self.traces = TracerProvider(resource=resource)
         self.traces.add_span_processor(SimpleSpanProcessor(self._memory))
@@ -135,7 +138,7 @@ class Providers:
         return self._memory.get_finished_spans()
 
     def close(self) -> bool:
-        """Sends what is left, within ten seconds; False if the traces could not all be sent."""
+        """Sends what is left, within ten seconds a signal; False if the traces could not all be sent."""
         flushed = self.traces.force_flush(FLUSH_MS)
         for provider in (self.traces, self.metrics, self.logs):
             provider.shutdown()

@@ -7,6 +7,7 @@ no ``Exception``, such as ``KeyboardInterrupt``, passes.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry._logs import NoOpLoggerProvider
@@ -44,6 +45,8 @@ class Telemetry:
         meter_provider: Where measurements go; None likewise.
         logger_provider: Where events go; None likewise.
         mode: ``enforce`` or ``observe``; written on trips and their events.
+        content: Whether an error's words may stand in a span's status, for they quote arguments and results. None goes
+            by ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, which leaves them out by default.
     """
 
     def __init__(
@@ -53,8 +56,10 @@ class Telemetry:
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
         mode: str = "enforce",
+        content: bool | None = None,
     ) -> None:
         self._mode = mode
+        self._content = _content_wanted() if content is None else content
         self._labels = values.LabelCache()
         self._idle = False  # the last own span came to nothing: no provider yet
         self._tracer = _tracer(tracer_provider)
@@ -164,7 +169,7 @@ class Telemetry:
             permit: What admission said; None if the call was not counted.
             settled: What the rules said to the result; None if they were not asked.
             seconds: How long the body took.
-            message: The error in words, for the span's status.
+            message: The error in words, for the span's status; left out unless content is captured.
         """
         if live is None:
             return
@@ -178,7 +183,8 @@ class Telemetry:
                 ours = error is not None and live.blame(told, error)
                 live.span.set_attributes(told)
                 if ours:
-                    live.fail(message)
+                    # An error's words quote arguments and results; the class says what kind it was.
+                    live.fail(message if self._content else None)
         except Exception as fault:
             swallowed("describe a call", fault)
         try:
@@ -229,6 +235,10 @@ class Telemetry:
             live.finish()
         except Exception as fault:
             swallowed("end a span", fault)
+
+
+def _content_wanted() -> bool:
+    return os.environ.get(names.CAPTURE_CONTENT, "").upper() in ("SPAN_ONLY", "SPAN_AND_EVENT", "TRUE")
 
 
 def _tracer(provider: TracerProvider | None) -> Tracer:

@@ -26,6 +26,7 @@ ERROR_TYPE: Final = "error.type"  # conditional (stable): the call failed or was
 
 # --- error.type values ---
 CIRCUIT_OPEN: Final = "otel_toolguard.CircuitOpen"  # every refusal, whatever class a framework made of it
+CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"  # environment: GenAI conventions
 UNKNOWN_TOOL: Final = "(unknown)"  # gen_ai.tool.name on metrics, for names that a model invented
 TOOL_ERROR: Final = "tool_error"  # an error returned as a value: GenAI and MCP conventions
 

@@ -76,3 +76,22 @@ def test_the_call_tells_its_shapes():
     """A call shows its arguments as its policy allows."""
     assert ToolCall("t", "t:1", arguments={"q": "ab"}).shapes() == {"q": "str(2)"}
     assert ToolCall("t", "t:1", arguments={"q": "ab"}, capture=True).shapes() == {"q": "str(2) = ab"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "curl -H 'Authorization: Bearer abcdef123456' x",
+        "postgres://user:HIDDEN@host/db",
+        "https://u:HIDDEN@host/x?token=HIDDEN&q=1",
+        "export API_KEY=HIDDEN; run",
+        "key AKIAHIDDENHIDDEN1234",
+        "sk-HIDDENHIDDENHIDDEN",
+    ],
+)
+def test_what_looks_like_a_secret_is_left_out_of_previews(value):
+    """Credentials in addresses, bearer tokens, keys of known form and assignments to secret names are not shown."""
+    shown = argument_shapes({"command": value}, capture=True)["command"]
+    assert "HIDDEN" not in shown
+    assert "abcdef" not in shown
+    assert "(redacted)" in shown

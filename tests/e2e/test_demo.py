@@ -137,3 +137,14 @@ def test_limits_that_cannot_be_are_usage_errors(options):
     done = subprocess.run([COMMAND, "demo", *options], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.strip()
+
+
+def test_telemetry_off_sends_nothing_and_stops_all_the_same():
+    """With TOOLGUARD_TELEMETRY=off the demo's runs are stopped as ever and no span leaves the process."""
+    with HttpReceiver() as receiver:
+        env = {name: text for name, text in os.environ.items() if not name.startswith(("OTEL_", "TOOLGUARD_"))}
+        env |= {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "TOOLGUARD_TELEMETRY": "off"}
+        done = subprocess.run([COMMAND, "demo", "--limit", "3", "--json"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][1]["bodies"] == 6
+    assert receiver.spans == []

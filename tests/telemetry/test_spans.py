@@ -34,7 +34,7 @@ def world():
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry = Telemetry(tracer_provider=provider, meter_provider=MeterProvider([reader]))
+    telemetry = Telemetry(tracer_provider=provider, meter_provider=MeterProvider([reader]), content=True)
     return SimpleNamespace(telemetry=telemetry, provider=provider, spans=exporter.get_finished_spans, reader=reader)
 
 
@@ -153,6 +153,26 @@ def test_attributes_of_one_run_do_not_leak_into_the_next(world):
     ]
     assert told == [["s1", "r1"], ["s2", None], [None, None]]
     assert [span.attributes.get("gen_ai.conversation.id") for span in (first, second)] == ["c1", None]
+
+
+@pytest.mark.parametrize(
+    ("said", "description"), [(None, None), ("NO_CONTENT", None), ("SPAN_ONLY", "No such file: /clients/4711")]
+)
+def test_an_error_s_words_stay_off_the_span_unless_content_is_captured(monkeypatch, said, description):
+    """Words quote arguments: by default the status says only that the call failed, and error.type of what kind."""
+    monkeypatch.delenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", raising=False)
+    if said is not None:
+        monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", said)
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(tracer_provider=provider)
+    call = a_call()
+    live = telemetry.start(call, session_id="s", run_id="r")
+    telemetry.end(live, call, Outcome("failed", error_type="OSError"), None, None, seconds=0.1,
+                  message="No such file: /clients/4711")  # fmt: skip
+    (span,) = exporter.get_finished_spans()
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, description)
+    assert span.attributes["error.type"] == "OSError"
 
 
 def test_failed(world):

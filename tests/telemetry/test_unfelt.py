@@ -55,7 +55,9 @@ def world():
     tracing, logging_to = TracerProvider(), LoggerProvider()
     tracing.add_span_processor(SimpleSpanProcessor(exporter))
     logging_to.add_log_record_processor(SimpleLogRecordProcessor(logs))
-    telemetry = Telemetry(tracer_provider=tracing, meter_provider=MeterProvider([reader]), logger_provider=logging_to)
+    telemetry = Telemetry(
+        tracer_provider=tracing, meter_provider=MeterProvider([reader]), logger_provider=logging_to, content=True
+    )
 
     return SimpleNamespace(
         telemetry=telemetry, spans=exporter.get_finished_spans, logs=logs.get_finished_logs, reader=reader

@@ -102,9 +102,10 @@ class RepeatGuard:
         for p in range(shortest, min(len(last), self.max_period) + 1):
             if same[p - 1] < p:
                 continue
+            laps = same[p - 1] // p + 1  # full laps only: half a lap more is no lap
+            if any(p % d == 0 and same[d - 1] >= p * laps - d for d in range(1, p)):
+                continue  # laps of a shorter cycle, which has a limit of its own
             limit = self._limit(last[:p], p)
-            laps = same[p - 1] // p + 1
-            # Full laps only: half a lap more is no lap.
             share = laps / limit
             if share > best_share:
                 best, best_share, best_laps, best_limit = p, share, laps, limit
