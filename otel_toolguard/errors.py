@@ -10,6 +10,7 @@ SettingsWarning (UserWarning)
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.decision import Trip
@@ -49,7 +50,9 @@ class CircuitOpen(ToolGuardError):
         """The trip as a pydantic model."""
         from otel_toolguard.records import TripModel  # noqa: PLC0415  (pydantic costs start-up time; few need it)
 
-        return TripModel.model_validate(self.to_dict())
+        # A lone surrogate in a name would make the model impossible to write as JSON.
+        clean = json.dumps(self.to_dict(), ensure_ascii=False).encode("utf-8", "replace")
+        return TripModel.model_validate_json(clean)
 
     def to_tool_message(self) -> str:
         """What to tell the model instead of a result: JSON of at most 600 characters, no argument values."""

@@ -168,3 +168,9 @@ def test_the_report_model_keeps_what_other_plugins_report():
     assert model.model_dump()["longest_repeat"] == {"laps": 2}
     with pytest.raises(ValueError, match="frozen"):
         model.calls = 4
+
+
+def test_the_model_can_be_written_whatever_the_names_hold():
+    """Lone surrogates in a tool's name do not keep the pydantic model from becoming JSON."""
+    trip = Trip(id="1", rule="r", scope="run", tool="a\ud800b", session_id="s", loop_type="over_use", why="\udfff")
+    assert "a?b" in CircuitOpen(trip).model().model_dump_json()
