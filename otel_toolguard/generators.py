@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.core.canonical import MASK_LIMIT, canonical
+from otel_toolguard.core.canonical import canonical
+from otel_toolguard.core.masks import MASK_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_toolguard.core.call import Outcome
 from otel_toolguard.core.canonical import fingerprints
+from otel_toolguard.core.classify import command_text
 from otel_toolguard.core.failures import is_transient
 from otel_toolguard.core.shell import exit_one_is_an_answer
 from otel_toolguard.errors import CircuitOpen
+from otel_toolguard.telemetry.attributes import CIRCUIT_OPEN, TOOL_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from otel_toolguard.core.call import Failure, OutcomeKind, ToolCall
     from otel_toolguard.core.canonical import Signer
 
-TOOL_ERROR = "tool_error"  # error.type of an error that was returned, not raised (OpenTelemetry GenAI conventions)
-CIRCUIT_OPEN = "otel_toolguard.CircuitOpen"
 MESSAGE_LIMIT = 4096  # characters of a failure that are kept
 # Exceptions by which a framework pauses or redirects a run; known by name, for the framework need not be installed.
 CONTROL_FLOW = frozenset({
@@ -64,7 +64,7 @@ def of_result(call: ToolCall, result: Any) -> Ended:
     """The outcome of a body that returned; an exit code other than 0 is a failure unless it says no."""
     try:
         code = _exit_code(result)
-        if not code or (code == 1 and exit_one_is_an_answer(_command(call.arguments))):
+        if not code or (code == 1 and exit_one_is_an_answer(command_text(call.arguments) or "")):
             return _OK
     except Exception:  # results and arguments that refuse to be looked at say nothing about failure
         return _OK
@@ -132,11 +132,3 @@ def _exit_code(result: Any) -> int:
     else:
         code = getattr(result, "returncode", 0)
     return code if isinstance(code, int) and not isinstance(code, bool) else 0
-
-
-def _command(arguments: Mapping[str, Any] | None) -> str:
-    for name in ("command", "cmd", "script"):
-        said = (arguments or {}).get(name)
-        if said:
-            return said if isinstance(said, str) else " ".join(map(str, said))
-    return ""

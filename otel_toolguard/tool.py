@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.call import ToolCall
-from otel_toolguard.core.canonical import MASK_LIMIT, canonical
-from otel_toolguard.core.classify import Classified, classify, command_text, is_shell_like
-from otel_toolguard.core.masks import digits
+from otel_toolguard.core.canonical import canonical
+from otel_toolguard.core.classify import COMMAND_ARGUMENTS, Classified, classify, command_text, is_shell_like
+from otel_toolguard.core.masks import MASK_LIMIT, digits
 from otel_toolguard.settings import POLLER_PATIENCE
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ REMEMBERED = 1024  # commands, and arguments, whose class and shape a tool remem
 REMEMBERED_TEXT = 2048  # characters of the longest of them
 HERE = "\0here"  # the process's own working directory
 _DIRECTORY = ("cwd", "working_dir", "working_directory", "workdir")
-_DECIDING = ("command", "cmd", "script")
 
 
 class Tool:
@@ -215,7 +214,7 @@ class _Known:
     def __init__(self, tool: Tool, policy: Policy) -> None:
         self.policy = policy
         self.by_name = Traits(tool, policy.tool(tool.name), classify(tool.name, None, hints=tool.hints))
-        self.fixed = not any(_decides(tool.name, word) for word in _DECIDING)
+        self.fixed = not any(_decides(tool.name, word) for word in COMMAND_ARGUMENTS)
         self.commands: dict[str, Traits] = {}
 
 

@@ -70,7 +70,7 @@ RESULTS = [
     ({"exit_code": 1}, {"command": "grep -r needle ."}, "ok"),
     ({"exit_code": 2}, {"command": "grep -r needle ."}, "failed"),
     ({"exit_code": 1}, {"cmd": ["diff", "a", "b"]}, "ok"),
-    ({"exit_code": 1}, {"command": 5}, "ok"),
+    ({"exit_code": 1}, {"command": 5}, "failed"),  # no command text: like no command at all
     ({"exit_code": 1}, {"command": Raising()}, "ok"),
     (subprocess.CompletedProcess(["x"], 0), {}, "ok"),
     (subprocess.CompletedProcess(["x"], 3), {}, "failed"),

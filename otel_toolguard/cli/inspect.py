@@ -7,9 +7,9 @@ import os
 import sys
 from typing import Any
 
-from otel_toolguard.core.canonical import MASK_LIMIT, Signer, canonical
+from otel_toolguard.core.canonical import Signer, canonical
 from otel_toolguard.core.classify import classify
-from otel_toolguard.core.masks import volatile
+from otel_toolguard.core.masks import MASK_LIMIT, volatile
 
 KEY = b"otel-toolguard"  # signs where no key is set: the same call gets the same signature on every machine
 

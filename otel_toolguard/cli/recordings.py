@@ -19,9 +19,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from otel_toolguard.core.call import Failure, Outcome, OutcomeKind, ToolCall
-from otel_toolguard.core.canonical import MASK_LIMIT, Signer, canonical, fingerprints
+from otel_toolguard.core.canonical import Signer, canonical, fingerprints
 from otel_toolguard.core.failures import is_transient
-from otel_toolguard.core.masks import numbers, volatile
+from otel_toolguard.core.masks import MASK_LIMIT, numbers, volatile
 from otel_toolguard.tool import Tool
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import hashlib
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_toolguard.core.masks import digits, numbers, volatile
+from otel_toolguard.core.masks import MASK_LIMIT, digits, numbers, volatile
 from otel_toolguard.core.typed_forms import typed_form
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ FORM_VERSION = 1
 TEXT_LIMIT = 1 << 20  # characters of canonical text that are digested in full
 ENDS = 4096  # characters kept of each end of what is longer
 DEPTH_LIMIT = 64
-MASK_LIMIT = 16 * 1024  # characters of a result that are masked; what follows is compared to the letter
 _FLAT_ITEMS = 256  # a dict of more items is written by the general way, which watches its length
 _PLAIN_INT_BITS = 4096  # beyond it Python may refuse to write an int in decimal
 

@@ -138,6 +138,9 @@ def is_shell_like(tool: str) -> bool:
     return bool(_SHELL_WORDS.intersection(_LETTERS.findall(tool.lower())) or _SHELL_WORDS.intersection(_tokens(tool)))
 
 
+COMMAND_ARGUMENTS = ("command", "cmd", "script")  # the only arguments from which command text is read
+
+
 def command_text(arguments: Mapping[str, object] | None) -> str | None:
     """The command line among a call's arguments.
 
@@ -148,7 +151,7 @@ def command_text(arguments: Mapping[str, object] | None) -> str | None:
         The text of ``command``, ``cmd`` or ``script``. A list of words is quoted so
         that a shell would read the same words. None if there is no such text.
     """
-    for name in ("command", "cmd", "script"):
+    for name in COMMAND_ARGUMENTS:
         value = arguments.get(name) if arguments else None
         if isinstance(value, str):
             return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-LIMIT = 16 * 1024
+MASK_LIMIT = 16 * 1024
 """Characters that a caller should have masked at most; the functions mask what they get."""
 
 MARK = "\u2039~\u203a"
@@ -110,7 +110,7 @@ def volatile(text: str) -> str:
 
     Args:
         text: raw text, not escaped as in JSON; any length, though the cost is linear
-            and callers should pass at most `LIMIT` characters.
+            and callers should pass at most `MASK_LIMIT` characters.
 
     Returns:
         Masked text, on which a second call changes nothing.

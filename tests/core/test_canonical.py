@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_toolguard.core.canonical import DEPTH_LIMIT, MASK_LIMIT, TEXT_LIMIT, Signer, canonical, fingerprints
+from otel_toolguard.core.canonical import DEPTH_LIMIT, TEXT_LIMIT, Signer, canonical, fingerprints
+from otel_toolguard.core.masks import MASK_LIMIT
 
 # ------------------------------------------------------------------------------------------------ the decoder
 

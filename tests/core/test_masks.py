@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_toolguard.core import masks
-from otel_toolguard.core.masks import LIMIT, MARK, NUMBER, digits, volatile
+from otel_toolguard.core.masks import MARK, MASK_LIMIT, NUMBER, digits, volatile
 
 SAME = [
     ("at 10:11:12", "at 23:59:01"),
@@ -132,7 +132,7 @@ def test_digits_leaves_no_digit(text: str) -> None:
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_of_full_length_is_masked(piece: str) -> None:
     """Text at the limit that begins a pattern again and again comes back, idempotent."""
-    text = (piece * LIMIT)[:LIMIT]
+    text = (piece * MASK_LIMIT)[:MASK_LIMIT]
     assert volatile(volatile(text)) == volatile(text)
 
 
