@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 import weakref
@@ -369,6 +370,9 @@ class Attempt:
         settled: Settled = guard.transact(
             lambda state: chain.settle(state, place.run_id, permit.number, call, record, link, at)  # type: ignore[union-attr]
         )
+        for again in range(1, self.executions):  # a retry of the framework's own, below the adapter
+            run_id = place.run_id  # type: ignore[union-attr]
+            guard.transact(functools.partial(chain.retry, run_id=run_id, kind="execution", attempt=again))
         if settled.nudges:
             self.nudges += tuple(nudge.text for nudge in settled.nudges)
         if settled.trip is not None:

@@ -150,6 +150,11 @@ class Outcome:
         """Whether the call failed; an unknown outcome did not."""
         return self.kind == "failed"
 
+    @property
+    def weight(self) -> float:
+        """What this failure counts where failures are counted: a third if it may pass by itself."""
+        return 1 / 3 if self.failure == "transient" else 1.0
+
     def to_plain(self) -> list[Any]:
         """The outcome as JSON values."""
         return [self.kind, self.failure, self.exact, self.volatile, self.digits, self.error_type, self.ms]

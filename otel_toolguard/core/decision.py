@@ -152,6 +152,19 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+_THIRDS = 1e-6  # three thirds are a little less than one in binary
+
+
+def share_of(limit: float, count: float) -> float:
+    """How much of a limit is used: 1 and more if it is reached, although thirds do not add up exactly."""
+    return max(1.0, count / limit) if count > limit - _THIRDS else count / limit
+
+
+def next_whole(count: float) -> int:
+    """The smallest whole limit that a count of failures, whole or in thirds, does not reach."""
+    return int(count + _THIRDS) + 1
+
+
 class Finding:
     """What one rule says about one call.
 

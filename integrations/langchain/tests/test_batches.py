@@ -9,6 +9,8 @@ import time
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException, tool
 from otel_toolguard_langchain import ToolGuardMiddleware
 
@@ -154,3 +156,31 @@ def test_failing_siblings_of_one_turn_are_one_failure(run):
     with Session(policy=policy) as session:
         run(create_agent(model, [failing], middleware=[ToolGuardMiddleware()]), s.ask())
         assert (session.trip, session.report()["failed"]) == (None, 60)
+
+
+@pytest.mark.parametrize("turn", [["search", "other"], ["other", "search"]])
+def test_a_sibling_that_never_comes_does_not_put_the_stop_off(turn):
+    """Where another middleware answers one call of each turn, the trip still comes before the next model call."""
+
+    class Answers(AgentMiddleware):
+        def wrap_tool_call(self, request, handler):
+            if request.tool_call["name"] == "other":
+                return ToolMessage("answered", tool_call_id=request.tool_call["id"], name="other")
+            return handler(request)
+
+    @tool
+    def search(q: str) -> str:
+        """Looks something up."""
+        return "same"
+
+    @tool
+    def other(q: str) -> str:
+        """Is never run."""
+        raise AssertionError(q)
+
+    model, told = s.model(lambda _turn: [(name, {"q": "x"}) for name in turn]), []
+    with Session(policy=s.repeat(3), on_trip=told.append):
+        agent = create_agent(model, [search, other], middleware=[Answers(), ToolGuardMiddleware()])
+        with pytest.raises(CircuitOpen) as caught:
+            agent.invoke(s.ask())
+    assert (model.asked, len(told), s.mispaired(caught.value.partial["messages"])) == (3, 1, "")

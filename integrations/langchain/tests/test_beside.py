@@ -296,3 +296,25 @@ def test_many_tools_are_not_kept_for_ever():
     for _ in range(300):
         guard._tools.of(uuid.uuid4().hex, s.look_up().tool, asynchronous=False)
     assert len(guard._tools._known) <= 256
+
+
+@pytest.mark.parametrize("run", [s.invoke, s.ainvoke])
+def test_executions_below_the_guard_are_reported_as_retries(run):
+    """With a retry middleware inside ours a body that runs three times is one call of the model, and two retries."""
+    bodies = []
+
+    @tool
+    @guard_tool
+    def search(q: str) -> str:
+        """Looks something up."""
+        bodies.append(q)
+        if len(bodies) < 3:
+            raise ValueError(q)
+        return "found"
+
+    retry = ToolRetryMiddleware(max_retries=3, initial_delay=0, jitter=False)
+    model = s.model(lambda turn: [("search", {"q": "x"})] if turn == 1 else None)
+    with Session(policy=s.ceiling(5)) as session:
+        run(create_agent(model, [search], middleware=[ToolGuardMiddleware(), retry]), s.ask())
+        report = session.report()
+    assert (len(bodies), report["calls"], report["retries"], report["failed"]) == (3, 1, 2, 0)

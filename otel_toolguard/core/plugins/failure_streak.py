@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from otel_toolguard.core.decision import Finding
+from otel_toolguard.core.decision import Finding, next_whole, share_of
 
 if TYPE_CHECKING:
     from otel_toolguard.core.call import Outcome, ToolCall
     from otel_toolguard.core.state import RunState
 
 TOOLS_KEPT = 256
-TRANSIENT = 1 / 3  # what a timeout, a 429 or a 5xx counts
 
 
 class FailureStreak:
@@ -46,12 +45,10 @@ class FailureStreak:
             return None
         if tool not in mine and len(mine) >= TOOLS_KEPT:
             del mine[next(iter(mine))]
-        streak = mine[tool] = mine.get(tool, 0) + (TRANSIENT if outcome.failure == "transient" else 1)
-        share = streak / self.limit
-        # Thirds do not add up exactly in binary; a streak is never short of its limit by less than a third.
+        streak = mine[tool] = mine.get(tool, 0) + outcome.weight
+        share = share_of(self.limit, streak)
         if share < 0.5:
             return None
-        share = 1.0 if streak > self.limit - 0.01 else share
         if share >= 1 and self.on_limit == "nudge":
             del mine[tool]
             what = "Calls" if self.across_tools else call.tool[:80]
@@ -64,5 +61,5 @@ class FailureStreak:
             self.name, share, limit=self.limit, observed=round(streak, 2), loop_type="error_storm",
             why=f"{call.tool if not self.across_tools else 'Tools'} failed {streak:.4g} times in a row, with whatever "
             f"arguments{' (transient failures count a third)' if outcome.failure == 'transient' else ''}; "
-            f"failure_streak limit = {int(streak + 0.01) + 1} would have allowed it.",
+            f"failure_streak limit = {next_whole(streak)} would have allowed it.",
         )  # fmt: skip

@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_toolguard.core.batch import SAME_ANSWER
-from otel_toolguard.core.decision import Finding
+from otel_toolguard.core.decision import Finding, next_whole, share_of
 
 if TYPE_CHECKING:
     from otel_toolguard.core.call import Outcome, ToolCall
     from otel_toolguard.core.state import RunState
 
 SIGNATURES_KEPT = 512
-TRANSIENT = 1 / 3  # what a timeout, a 429 or a 5xx counts
-_THIRDS = 0.01
 
 
 class SignatureFailures:
@@ -68,13 +66,13 @@ class SignatureFailures:
         failures, error = mine.get(call.signature) or (0, None)
         if self.same_error and error != outcome.volatile:
             failures = 0
-        failures += TRANSIENT if outcome.failure == "transient" else 1
+        failures += outcome.weight
         if call.signature not in mine and len(mine) >= SIGNATURES_KEPT:
             del mine[next(iter(mine))]
         mine[call.signature] = [failures, outcome.volatile]
         if 2 * failures < self.limit:
             return None
-        share = 1.0 if failures > self.limit - _THIRDS else failures / self.limit
+        share = share_of(self.limit, failures)
         same = " with the same error" if self.same_error else ""
         row = " in a row" if self.count == "consecutive" else ""
         row += " (transient failures count a third)" if outcome.failure == "transient" else ""
@@ -82,5 +80,5 @@ class SignatureFailures:
             self.name, share, scope="signature", limit=self.limit, observed=round(failures, 2),
             loop_type="error_storm", retryable=self.cooldown is not None, retry_after_s=self.cooldown,
             why=f"This very call of {call.tool} failed {failures:.4g} times{row}{same}; "
-            f"signature_failures limit = {int(failures + _THIRDS) + 1} would have allowed it.",
+            f"signature_failures limit = {next_whole(failures)} would have allowed it.",
         )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.batch import SAME_ANSWER
-from otel_toolguard.core.decision import Finding
+from otel_toolguard.core.decision import Finding, next_whole, share_of
 
 if TYPE_CHECKING:
     from otel_toolguard.core.call import Outcome, ToolCall
@@ -20,7 +20,6 @@ ERRORS_KEPT = 256
 COUNTS_KEPT = 256
 TOP = 3  # what one repeat adds at most
 KNOWN, NEW = 1.0, 0.5  # what a failure adds
-_THIRDS = 1e-9  # three thirds are a little less than one in binary
 
 
 class Stagnation:
@@ -67,24 +66,23 @@ class Stagnation:
         _add(count, key, COUNTS_KEPT, count.get(key, 0) + 1)
         for known in (key, call.signature, numbers_differ, variant):
             _add(seen, known, SEEN_KEPT)
-        share = (mine["score"] + _THIRDS) / self.limit
+        share = share_of(self.limit, mine["score"])
         return self._finding(mine["score"], share) if share >= 0.5 else None
 
     def _failure(self, mine: dict[str, Any], call: ToolCall, outcome: Outcome, key: str) -> None:
         n = mine["count"].get(key, 0)
         known_error = f"{call.tool}|{outcome.volatile}" in mine["errors"]
         add = (KNOWN if call.tool_class == "write" else min(n, TOP)) if n else (KNOWN if known_error else NEW)
-        transient = outcome.failure == "transient"
         if not outcome.echo:
-            mine["score"] += add / 3 if transient else add
-        if transient and call.signature not in mine["seen"] and not known_error:
+            mine["score"] += add * outcome.weight
+        if outcome.failure == "transient" and call.signature not in mine["seen"] and not known_error:
             mine["count"].clear()  # a click that was reported as a timeout but did open the page
 
     def _finding(self, score: float, share: float) -> Finding | None:
         return Finding(
             self.name, share, limit=self.limit, observed=round(score, 2), loop_type="stagnation",
             why=f"Repeats and failures since the last progress scored {score:.1f} of {self.limit:g} allowed; "
-            f"stagnation limit = {int(score) + 1} would have allowed it.",
+            f"stagnation limit = {next_whole(score)} would have allowed it.",
         )  # fmt: skip
 
 

@@ -66,6 +66,7 @@ def test_calls_that_reached_no_tool_are_left_out():
     for _ in range(5):
         call = ToolCall("t", "t:1", reached=False)
         permit = play.chain.admit(play.state, "r", call)
+        assert isinstance(permit, Permit)
         play.settle(call, permit, "!")
 
 
