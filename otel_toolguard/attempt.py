@@ -340,14 +340,15 @@ class Attempt:
     def _end(self, ended: Ended, result: Any) -> None:
         seconds = time.perf_counter() - self._started
         guard = self.guard
-        if self.seen is not None and self.tool.result_key is not None:
-            result = self.seen[0]
         settled = None
         try:
-            record = outcome(
-                ended, result, seconds, guard.signer, guard.policy.chain.needs if self.permit else _NOTHING,
-                self.tool.compared if self.tool.result_key is not None else None,
-            )  # fmt: skip
+            compared = self.tool.comparer(guard.policy)
+            if compared is not None and self.seen is not None:
+                result = self.seen[0]
+            if ended.kind == "failed":
+                ended = self._passing(ended)
+            needs = guard.policy.chain.needs if self.permit else _NOTHING
+            record = outcome(ended, result, seconds, guard.signer, needs, compared)
         except Exception as fault:
             unfelt("compare a result", fault)
             record = uncompared(ended, seconds)
@@ -361,6 +362,12 @@ class Attempt:
                 guard.telemetry.end(
                     self._live, self.call, record, self.permit, settled, seconds=seconds, message=ended.message
                 )
+
+    def _passing(self, ended: Ended) -> Ended:
+        """The failure, transient or permanent by what is set for the tool."""
+        was = ended.failure == "transient"
+        may_pass = self.tool.passes(self.guard.policy, ended.error_type, ended.message or "", was)
+        return ended if may_pass == was else ended._replace(failure="transient" if may_pass else "permanent")
 
     def _settle(self, record: Outcome) -> Settled:
         guard, call, live = self.guard, self.call, self._live

@@ -1,13 +1,17 @@
-"""What a caller tells a session from outside, beside stopping it: a higher ceiling for a while, and costs."""
+"""What a caller tells a session from outside, beside stopping it: a higher ceiling, a circuit held, costs."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from otel_toolguard.core.holds import hold
+from otel_toolguard.core.overrides import CIRCUIT_STATES
+
 if TYPE_CHECKING:
     from otel_toolguard.attempt import Guard, Place
     from otel_toolguard.core.decision import Settled
+    from otel_toolguard.core.overrides import CircuitState
     from otel_toolguard.core.state import SessionState
     from otel_toolguard.settings import Policy
 
@@ -39,6 +43,35 @@ class Controls:
         now, why = self.guard.clock(), _reason(reason)
         until = _moment(expires_at, now)
         self.guard.transact(lambda state: rule.raise_to(state, name, value, why, until=until, at=now))
+        self.guard.quiet.clear()
+
+    def set_circuit(
+        self, state: CircuitState, reason: str, *, tool: str | None = None, signature: str | None = None,
+        expires_at: float | datetime | None = None,
+    ) -> None:  # fmt: skip
+        """Holds the circuit of one tool, or of one signature, in a state, for all runs of the session.
+
+        What the settings say about the tool holds again when the time is over. A run that was stopped stays so.
+
+        Args:
+            state: "forced_open" refuses every call; "observe" and "disabled" let no rule refuse single calls (the first
+                says what would have been refused); "closed" is as usual, also where the settings say otherwise.
+            reason: Listed by ``audit``, and told with each refusal.
+            tool: The tool's name.
+            signature: The signature, as ``{tool}:{16 hex}``; it goes before its tool.
+            expires_at: Seconds on the session's clock, or a date and time; None for good.
+
+        Raises:
+            ValueError: An unknown state, not exactly one of tool and signature, an empty reason, or the time is over.
+        """
+        if state not in CIRCUIT_STATES:
+            raise ValueError(f"unknown state {state!r:.60}; valid are {', '.join(CIRCUIT_STATES)}")
+        if (tool is None) == (signature is None) or not isinstance(tool or signature, str):
+            raise ValueError("name either a tool or a signature")
+        why, now = _reason(reason), self.guard.clock()
+        until = None if expires_at is None else _moment(expires_at, now)
+        key = f"tool:{tool}" if signature is None else f"signature:{signature}"
+        self.guard.transact(lambda session: hold(session, key, state, why, until))
         self.guard.quiet.clear()
 
     def report_cost(self, amount: float) -> None:

@@ -95,6 +95,7 @@ def guard_tool(
     ignore: Iterable[str] = (),
     key: Callable[[dict[str, Any]], Any] | None = None,
     result_key: Callable[[Any], Any] | None = None,
+    fold: bool = False,
 ) -> Callable[[F], F]: ...
 def guard_tool(
     function: Any = None,
@@ -107,6 +108,7 @@ def guard_tool(
     ignore: Iterable[str] = (),
     key: Callable[[dict[str, Any]], Any] | None = None,
     result_key: Callable[[Any], Any] | None = None,
+    fold: bool = False,
 ) -> Any:
     """Guards a tool function: each call is one span, and is counted, judged and, past a limit, refused.
 
@@ -123,6 +125,7 @@ def guard_tool(
         ignore: Arguments that say nothing about what the call does.
         key: Turns the arguments, a dict, into what is compared instead.
         result_key: Turns the result into what is compared instead.
+        fold: True to take texts in the arguments for equal that differ in Unicode composition or outer blanks only.
 
     Returns:
         The guarded function. A function that is guarded already is returned as it is.
@@ -135,7 +138,8 @@ def guard_tool(
     if name is not None and not (isinstance(name, str) and name.strip() and name.isprintable()):
         raise SettingsError(f"name = {name!r:.60}; a tool's name is a text of visible characters, on one line")
     told = {
-        "tool_class": tool_class, "risk": risk, "poll": poll, "ignore": ignore, "key": key, "result_key": result_key
+        "tool_class": tool_class, "risk": risk, "poll": poll, "ignore": ignore, "key": key, "result_key": result_key,
+        "fold": fold,
     }  # fmt: skip
     _check_values(told)
     if function is None:
@@ -203,6 +207,8 @@ def _check_values(told: dict[str, Any]) -> None:
         raise SettingsError(f"poll = {poll!r}; valid are True, False and a whole number from 1")
     if isinstance(told.get("ignore"), str):
         raise SettingsError("ignore takes a list of argument names, not one text")
+    if not isinstance(told.get("fold", False), bool):
+        raise SettingsError(f"fold = {told['fold']!r}; valid are True and False")
     for word in ("key", "result_key"):
         if told.get(word) is not None and not callable(told[word]):
             raise SettingsError(f"{word} takes a function, not {type(told[word]).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from otel_toolguard.core.call import ToolCall
 from otel_toolguard.core.canonical import canonical
 from otel_toolguard.core.classify import COMMAND_ARGUMENTS, Classified, classify, command_text, is_shell_like
 from otel_toolguard.core.masks import MASK_LIMIT, digits
+from otel_toolguard.core.projection import folded, part_of
 from otel_toolguard.settings import POLLER_PATIENCE
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from otel_toolguard.core.canonical import Signer
     from otel_toolguard.core.classify import Risk, ToolClass
-    from otel_toolguard.settings import Policy, ToolSettings
+    from otel_toolguard.settings import Policy
 
 logger = logging.getLogger("otel_toolguard")
 REMEMBERED = 1024  # commands, and arguments, whose class and shape a tool remembers
@@ -37,12 +39,13 @@ class Tool:
         ignore: Arguments that say nothing about what the call does.
         key: Turns the arguments (a dict) into what shall be compared instead of them.
         result_key: Turns the result into what shall be compared instead of it.
+        fold: True to take texts for equal that differ in Unicode composition or outer blanks only.
         hints: What the tool's protocol says about it (MCP annotations).
         kind: ``gen_ai.tool.type``: function, extension or datastore.
     """
 
-    __slots__ = ("_broken", "_known", "_shapes", "hints", "ignore", "key", "kind", "name", "poll", "result_key", "risk",
-                 "tool_class")  # fmt: skip
+    __slots__ = ("_broken", "_known", "_shapes", "fold", "hints", "ignore", "key", "kind", "name", "poll", "result_key",
+                 "risk", "tool_class")  # fmt: skip
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Tool:
         ignore: Iterable[str] = (),
         key: Callable[[dict[str, Any]], Any] | None = None,
         result_key: Callable[[Any], Any] | None = None,
+        fold: bool = False,
         hints: Mapping[str, Any] | None = None,
         kind: str = "function",
     ) -> None:
@@ -64,6 +68,7 @@ class Tool:
         self.ignore = frozenset(ignore)
         self.key = key
         self.result_key = result_key
+        self.fold = fold
         self.hints = hints
         self.kind = kind
         self._known: _Known | None = None
@@ -74,7 +79,7 @@ class Tool:
         """The same tool under another name: a framework may publish a function under one of its own."""
         return Tool(
             name, tool_class=self.tool_class, risk=self.risk, poll=self.poll, ignore=self.ignore, key=self.key,
-            result_key=self.result_key, hints=self.hints, kind=self.kind,
+            result_key=self.result_key, fold=self.fold, hints=self.hints, kind=self.kind,
         )  # fmt: skip
 
     def call(
@@ -105,7 +110,7 @@ class Tool:
         """
         named = None if isinstance(arguments, str) else arguments
         traits = self.traits(policy, named)
-        text, whole = canonical(arguments if named is None else self._said(named, traits.ignore))
+        text, whole = canonical(arguments if named is None else self._said(named, traits))
         if not traits.shell:
             world = None
         elif world is HERE:
@@ -128,6 +133,7 @@ class Tool:
             agent=agent,
             arguments=named,
             capture=policy.capture_arguments,
+            overrides=traits.overrides,
         )
 
     def traits(self, policy: Policy, arguments: Mapping[str, Any] | None) -> Traits:
@@ -144,7 +150,7 @@ class Tool:
         found = known.commands.get(command)
         if found is None:
             classified = classify(self.name, arguments, hints=self.hints)
-            found = Traits(self, policy.tool(self.name), classified)
+            found = Traits(self, policy, classified)
             if len(command) <= REMEMBERED_TEXT:
                 if len(known.commands) >= REMEMBERED:
                     known.commands.clear()
@@ -161,22 +167,36 @@ class Tool:
             shape = self._shapes[signature] = signer.signature(self.name, masked, world)
         return shape
 
-    def _said(self, arguments: Mapping[str, Any], ignore: frozenset[str]) -> Any:
+    def _said(self, arguments: Mapping[str, Any], traits: Traits) -> Any:
+        ignore = traits.ignore
         said = {name: value for name, value in arguments.items() if name not in ignore} if ignore else arguments
-        return self._by("key", dict(said), said) if self.key is not None else said
+        if traits.key is not None:
+            said = self._by("key", traits.key, dict(said), said)
+        return folded(said) if traits.fold else said
 
-    def compared(self, result: Any) -> Any:
-        """What is compared instead of the result."""
-        return self._by("result_key", result, result)
+    def comparer(self, policy: Policy) -> Callable[[Any], Any] | None:
+        """What makes of a result that which is compared instead; None if results are compared as they are."""
+        key = self.traits(policy, None).result_key
+        return None if key is None else lambda result: self._by("result_key", key, result, result)
 
-    def _by(self, word: str, given: Any, otherwise: Any) -> Any:
-        """What the author's function makes of it; one that raises is said once, and what it was given is compared."""
+    def passes(self, policy: Policy, error_type: str | None, message: str, otherwise: bool) -> bool:
+        """Whether a failure may be gone at the next try, by what is set for the tool."""
+        said = self.traits(policy, None).transient
+        if said is None or isinstance(said, bool):
+            return otherwise if said is None else said
+        if isinstance(said, tuple):
+            text = f"{error_type or ''}\n{message}".lower()
+            return otherwise or any(word.lower() in text for word in said)
+        return bool(self._by("transient", lambda _: said(error_type, message), None, otherwise))
+
+    def _by(self, word: str, function: Callable[[Any], Any], given: Any, otherwise: Any) -> Any:
+        """What the author's function makes of it; one that raises is said once, and it is as if it were not there."""
         try:
-            return getattr(self, word)(given)
+            return function(given)
         except Exception:
             if word not in self._broken:
                 self._broken.add(word)
-                logger.exception("%s of tool %s raised; what it was given is compared as it is", word, self.name)
+                logger.exception("%s of tool %s raised; it is left out wherever it raises", word, self.name)
             return otherwise
 
 
@@ -187,12 +207,17 @@ class Traits:
         enabled: False if the settings say that the tool is traced but not judged.
         shell: Whether the working directory is part of what a call does.
         ignore: Arguments that are left out of the signature.
-        tool_class, risk, neutral, poll, patience, reached: As on ``ToolCall``.
+        key, result_key: Functions of what is compared; None to compare it as it is.
+        fold: Whether texts are folded before they are compared.
+        transient: As in ``ToolSettings``.
+        tool_class, risk, neutral, poll, patience, reached, overrides: As on ``ToolCall``.
     """
 
-    __slots__ = ("enabled", "ignore", "neutral", "patience", "poll", "reached", "risk", "shell", "tool_class")
+    __slots__ = ("enabled", "fold", "ignore", "key", "neutral", "overrides", "patience", "poll", "reached",
+                 "result_key", "risk", "shell", "tool_class", "transient")  # fmt: skip
 
-    def __init__(self, tool: Tool, settings: ToolSettings, known: Classified) -> None:
+    def __init__(self, tool: Tool, policy: Policy, known: Classified) -> None:
+        settings = policy.tool(tool.name)
         self.tool_class: ToolClass = tool.tool_class or settings.tool_class or known.tool_class
         self.risk: Risk = tool.risk or settings.risk or known.risk
         self.neutral = known.neutral
@@ -204,6 +229,15 @@ class Traits:
         self.poll = known.poll if poll is None else bool(poll)
         # A number says how many times the limit; True is a number to Python, but not here.
         self.patience = poll if poll and poll is not True else POLLER_PATIENCE if self.poll else 1
+        self.key = _function(tool.key or settings.key)
+        self.result_key = _function(tool.result_key or settings.result_key)
+        self.fold = tool.fold or settings.fold
+        self.transient = settings.transient
+        self.overrides = settings.overrides(policy.glob(tool.name) or tool.name)
+
+
+def _function(key: Callable[[Any], Any] | tuple[str, ...] | None) -> Callable[[Any], Any] | None:
+    return functools.partial(part_of, paths=key) if isinstance(key, tuple) else key
 
 
 class _Known:
@@ -213,7 +247,7 @@ class _Known:
 
     def __init__(self, tool: Tool, policy: Policy) -> None:
         self.policy = policy
-        self.by_name = Traits(tool, policy.tool(tool.name), classify(tool.name, None, hints=tool.hints))
+        self.by_name = Traits(tool, policy, classify(tool.name, None, hints=tool.hints))
         self.fixed = not any(_decides(tool.name, word) for word in COMMAND_ARGUMENTS)
         self.commands: dict[str, Traits] = {}
 

@@ -98,7 +98,7 @@ WRONG = [
     ({"tools": 5}, "tools must be a table of tables"),
     ({"tools": {5: {}}}, "tools must be a table of tables"),
     ({"tools": {"a": 5}}, 'tools["a"]: '),
-    ({"tools": {"a": {"colour": 1}}}, "tools[\"a\"]: unknown parameter 'colour'; valid keys are class, risk, poll, ignore, enabled"),
+    ({"tools": {"a": {"colour": 1}}}, "tools[\"a\"]: unknown parameter 'colour'; valid keys are class, risk, poll, ignore, key, result_key, fold, limits, transient, circuit, enabled"),
     ({"tools": {"a": {"class": "reading"}}}, "class: Input should be 'read', 'write'"),
     ({"tools": {"a": {"risk": "high"}}}, "risk: Input should be 'read_only', 'reversible' or 'irreversible'"),
     ({"tools": {"a": {"poll": 0}}}, "poll"),
@@ -292,7 +292,7 @@ BROKEN = [
     ("[[tool_plugins]]\nplugin = 'stagnation'\nlimit = inf\n", 3, "finite"),
     ("[[tool_plugins]]\nplugin = 'classify'\n\n[[tool_plugins]]\nplugin = 'classify'\n", 4, "listed twice"),
     ("\n\ntool_plugins = [\n  {plugin = 'nope'},\n]\n", 3, "unknown plugin 'nope'"),
-    ('[tools.a]\npoll = true\n\n[tools."b*"]\nenabled = true\ncolour = 1\n', 6, "unknown parameter 'colour'; valid keys are class, risk, poll, ignore, enabled"),
+    ('[tools.a]\npoll = true\n\n[tools."b*"]\nenabled = true\ncolour = 1\n', 6, "unknown parameter 'colour'; valid keys are class, risk, poll, ignore, key, result_key, fold, limits, transient, circuit, enabled"),
     ("[tools.a]\npoll = true\n[tools.'b*']\nclass = 'reading'\n", 4, "class: Input should be"),
 ]  # fmt: skip
 

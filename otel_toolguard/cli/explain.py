@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import fields
 from importlib.metadata import entry_points
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 16 << 20  # bytes; a trip has a few thousand
 MOST = 10**15  # of anything that is counted
-OPERATOR = "session.stop"
+OPERATOR, HELD = "session.stop", "forced_open"
 GROUP = "otel_toolguard.plugins"  # rules of third parties
 STOP_NOTHING = ("classify", "distinct_ratio", "tool_stats")
 _RISKS = ("irreversible", "reversible", "read_only")
@@ -101,7 +102,7 @@ def explain(path: str, *, as_json: bool) -> int:
 
 def explained(trip: Trip) -> dict[str, Any]:
     """All that can be said about a trip, as JSON values."""
-    score = {"observed": trip.observed, "limit": trip.limit, "contributions": None, "weights": _SCORE}
+    score = {"observed": trip.observed, "limit": trip.limit, "contributions": _parts(trip.why), "weights": _SCORE}
     flight = sorted(trip.in_flight, key=lambda call: _RISKS.index(call.risk) if call.risk in _RISKS else 0)
     return {
         "rule": trip.rule, "scope": trip.scope, "loop_type": trip.loop_type, "limit": trip.limit,
@@ -194,12 +195,12 @@ _GUESSED = {
 def _trip(where: str, plain: dict[str, Any]) -> Trip:
     """The trip, each field checked; what a line of ``replay`` lacks is left empty."""
     rule = plain.get("rule")
-    rules = sorted({*PLUGINS, OPERATOR, *entry_points(group=GROUP).names}.difference(STOP_NOTHING))
+    rules = sorted({*PLUGINS, OPERATOR, HELD, *entry_points(group=GROUP).names}.difference(STOP_NOTHING))
     if not isinstance(rule, str) or rule not in rules:
         raise BadInput(f"{where}: unknown rule {rule!r:.60}; known are {', '.join(rules)}")
     known = {field.name for field in fields(Trip)}
     given = {key: value for key, value in plain.items() if key in known and value is not None}
-    for key in ("scope", *(() if rule == OPERATOR else ("limit", "observed"))):
+    for key in ("scope", *(() if rule in (OPERATOR, HELD) else ("limit", "observed"))):
         if key not in given:
             raise BadInput(f"{where}: key {key!r} is missing")
     for key, value in given.items():
@@ -250,6 +251,9 @@ def _records(where: str, rows: Any, kind: Any) -> tuple[Any, ...]:
 def _stopped(trip: Trip) -> str:
     if trip.rule == OPERATOR:
         return "An operator stopped the session from outside; no rule did. session.reset(reason) lets it go on."
+    if trip.rule == HELD:
+        what = "this call" if trip.scope == "signature" else f"the tool {trip.tool or ''}".rstrip()
+        return f"Somebody forced the circuit of {what} open; no rule did. The run goes on without it."
     what = {
         "signature": f"Only this call of {trip.tool or 'the tool'} is refused; the run goes on.",
         "tool": f"Only the tool {trip.tool or ''} is refused; the run goes on.".replace("  ", " "),
@@ -285,12 +289,30 @@ def _left_out(trip: Trip) -> list[str]:
     return list(_LEFT_OUT.get(trip.rule, ()))
 
 
+def _parts(why: str) -> dict[str, float] | None:
+    """What a score is made of, as its sentence says; None where it does not."""
+    said = re.search(r"allowed \(([a-z0-9., ]+)\);", why)
+    pairs = [part.rpartition(" ") for part in said[1].split(", ")] if said else []
+    try:
+        return {what: float(points) for what, _, points in pairs} or None
+    except ValueError:
+        return None
+
+
 def _hints(trip: Trip) -> list[str]:
     hints = [_HINTS[trip.rule]] if trip.rule in _HINTS else []
     if trip.tool_class == "write" and trip.rule in ("repeat_guard", "stagnation"):
         said = f"{trip.tool} counts as a write, so its results were not compared. If it only looks, say so: "
         hints = [said + 'class = "read" in its table under [tools], and a new answer is progress.']
     return hints
+
+
+def _score_lines(score: dict[str, Any]) -> list[str]:
+    parts = score["contributions"]
+    lines = ["", f"The score: {score['observed']:g} of {score['limit']:g}; {_SCORE}."]
+    if parts is None:
+        return [*lines, "  What each kind of call added is not on the record."]
+    return [*lines, *(f"  {points:g} from {what}" for what, points in parts.items())]
 
 
 def _text(told: dict[str, Any]) -> str:
@@ -309,9 +331,7 @@ def _text(told: dict[str, Any]) -> str:
             lines.append("  which calls they were is not on this record")
     elif told["tool"]:
         lines.append(f"The call: {told['tool']}  {told['signature']}  (class {told['tool_class']})")
-    if told["score"]:
-        lines += ["", f"The score: {told['score']['observed']:g} of {told['score']['limit']:g}; {_SCORE}.",
-                  "  What each call added is not on the record."]  # fmt: skip
+    lines += _score_lines(told["score"]) if told["score"] else []
     if told["compared"]:
         lines += ["", f"Compared: {told['compared']}."]
         lines += [f"Left out: {what}." for what in told["left_out"]]

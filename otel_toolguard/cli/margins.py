@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import glob
-import json
 import math
 import os
 import re
 import tempfile
 import tomllib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from otel_toolguard.cli.check import with_warnings, without_environment
 from otel_toolguard.cli.inspect import KEY
+from otel_toolguard.cli.rebuilt import REFUSED, Step, session
+from otel_toolguard.cli.toml_text import plain, toml_of, value_of
 from otel_toolguard.core.call import Outcome
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.core.classify import classify, is_shell_like
@@ -24,17 +26,14 @@ from otel_toolguard.settings.profiles import DEFAULT_PROFILE
 from otel_toolguard.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from otel_toolguard.core.call import Failure, ToolCall
+    from otel_toolguard.core.call import ToolCall
     from otel_toolguard.core.classify import ToolClass
     from otel_toolguard.core.decision import Trip
 
-STEPS_MOST = 50_000  # calls of a rebuilt session
-RUN_CALLS = 100  # calls of one run where the ceiling is that of the session
-TOOLS = 5  # tools over which the failures of a rebuilt session are spread, so that no streak of one tool ends it
-REFUSED = "asked_again"  # the tool that the check of max_refusals lets be refused
 _TOLD = {"across_tools", "compare", "count"}  # parameters that a trip's sentence gives away
+_OWN = re.compile(r"; \[tools\.\"(?P<glob>[^\"]+)\"\] limits = \{(?P<rule>\w+) = (?P<limit>[0-9]+)\}")
 _COMPARED = (("with exactly the same results", "exact"), ("with the same arguments", "call"))
 _LOOKS = re.compile(
     r"(?i)(?:\b|_)(?:status|state|check|get|list|poll|wait|progress|jobs?|queue|ready|health|logs?|show|describe|query"
@@ -59,21 +58,13 @@ class Change(NamedTuple):
     how: str
 
 
-class Step(NamedTuple):
-    """One call of a rebuilt session."""
-
-    tool: str
-    signature: str
-    answer: str = "same"
-    failure: Failure | None = None
-    tool_class: str | None = None  # None: by the tool's name
-    run: str = "rebuilt"
-
-
 def changes(trip: Trip) -> list[Change]:
     """The changes that would have let the call through, the smallest first; none for a stop from outside."""
     if trip.rule not in PLUGINS:
         return []
+    own = _OWN.search(trip.why)
+    if own is not None and own["rule"] == trip.rule:
+        return [_of_one_tool(trip, own["glob"], int(own["limit"]))]
     asked = _Question(trip)
     raised = asked.raised()
     return [asked.polling(), raised] if asked.looks_like_polling() else [raised]
@@ -90,7 +81,7 @@ class _Question:
         self.busy = [tool for tool in tools if not classify(tool).neutral]
         same = self._bases()
         self.base, self.same = (same[0] if same else None), same[1:]
-        self.steps, self.partly = _session(trip, self.new)
+        self.steps, self.partly = session(trip, self.new)
         # A profile under which another rule had ended the same session earlier is not the one the trip came from.
         if self.base is not None and self.steps:
             first = _tried(self._with(self.old), self.steps, self)
@@ -99,7 +90,7 @@ class _Question:
 
     def _before(self) -> tuple[Table, int]:
         """The settings as they were, as far as the trip tells, and how many times the limit the cycle had."""
-        limit = _plain(self.trip.limit or 0)
+        limit = plain(self.trip.limit or 0)
         if self.trip.rule != "repeat_guard":
             return _each(self.new, lambda _: limit), 1
         before = _each(self.new, lambda raised: raised - 1)
@@ -153,7 +144,7 @@ class _Question:
     def raised(self) -> Change:
         """The limit raised by just enough."""
         chain, _ = self._with(self.new)
-        setting = ", ".join(f"{name} = {_value(value)}" for name, value in self.new.items())
+        setting = ", ".join(f"{name} = {value_of(value)}" for name, value in self.new.items())
         if self.base is not None:
             same = f" ({' and '.join(self.same)} had it too)" if self.same else ""
             head = f"# The chain of the profile {self.base}, with one limit raised{same}.\nversion = 1\n"
@@ -161,7 +152,7 @@ class _Question:
         else:
             head = "# Change this one table in your own chain and keep the rest: alone it is a chain of one rule.\n"
             says = f"{self.trip.rule} {setting}: one more than it counted."
-        return Change("limit", says, head + _toml(chain, {}), self.base, *self._check(self._with(self.new)))
+        return Change("limit", says, head + toml_of(chain, {}), self.base, *self._check(self._with(self.new)))
 
     def looks_like_polling(self) -> bool:
         """Whether the cycle is one call that looks at something, perhaps with waiting between."""
@@ -185,15 +176,17 @@ class _Question:
             self.steps = [Step(name, self.trip.signature or "tool:0")] * (int(self.trip.limit or 0) + 2)
             self.partly = "in part: one call of it again and again"
         return Change(
-            "poll", says, head + _toml([], declared), self.base, *self._check(self._with(self.old, declared))
+            "poll", says, head + toml_of([], declared), self.base, *self._check(self._with(self.old, declared))
         )  # fmt: skip
 
-    def _check(self, after: tuple[list[Table], Table]) -> tuple[bool | None, str]:
+    def _check(
+        self, after: tuple[list[Table], Table], before: tuple[list[Table], Table] | None = None
+    ) -> tuple[bool | None, str]:
         """Plays the rebuilt session under the old settings and under the new ones."""
         if not self.steps:
             return None, self.partly
         try:
-            was = _tried(self._with(self.old), self.steps, self)
+            was = _tried(before or self._with(self.old), self.steps, self)
             now = _tried(after, self.steps, self)
         except SettingsError as error:
             said = str(error).rpartition("toml:")[2].partition(": ")[2] or str(error)
@@ -203,6 +196,17 @@ class _Question:
         if now is not None:
             return False, f"{self.partly}: {now[1]} still stops it at call {now[0] + 1} of {len(self.steps)}"
         return True, f"{self.partly}: the old settings stop it at call {was[0] + 1} of {len(self.steps)}, these do not"
+
+
+def _of_one_tool(trip: Trip, glob_of_it: str, limit: int) -> Change:
+    """The limit of a tool's own raised by just enough."""
+    asked = _Question(replace(trip, why=trip.why.partition(";")[0]))
+    asked.base, asked.patience = None, 1
+    chain, _ = asked._with({"limit": max(2, limit)})  # noqa: SLF001
+    was, now = ({glob_of_it: {"limits": {trip.rule: n}}} for n in (limit - 1, limit))
+    says = f"{trip.rule} = {limit} for {glob_of_it}: one more than it counted."
+    toml = "# In your own settings file, beside the chain.\n" + toml_of([], now)
+    return Change("limit", says, toml, None, *asked._check((chain, now), (chain, was)))  # noqa: SLF001
 
 
 def _setting(trip: Trip) -> Table:
@@ -236,93 +240,6 @@ def _number(said: Table) -> Any:
 
 def _each(said: Table, change: Callable[[Any], Any]) -> Table:
     return {name: _each(value, change) if isinstance(value, dict) else change(value) for name, value in said.items()}
-
-
-class _Rebuilt:
-    """A session that may have led to a trip; each method is named after its rule."""
-
-    def __init__(self, trip: Trip, new: Table, count: float) -> None:
-        self.trip, self.new, self.count = trip, new, int(count + 0.01)
-        self.thirds = round((count - self.count) * 3)
-        self.tool, self.signature = trip.tool or "tool", trip.signature or "tool:0"
-
-    def repeat_guard(self) -> Iterator[Step]:
-        """The members in order; where they are fewer than the period, the first comes again with other answers."""
-        trip = self.trip
-        failure: Failure | None = "permanent" if trip.loop_type == "error_storm" else None
-        members = [(member.tool, member.signature) for member in trip.members]
-        members = members or [(self.tool, f"tool:{n}") for n in range(trip.period or 1)]
-        missing = max(0, (trip.period or 1) - len(members))
-        for _ in range(self.count):
-            for at, (tool, signature) in enumerate(members[:1] * missing + members):
-                tool_class = trip.tool_class if tool == trip.tool else None
-                yield Step(tool, signature, f"answer {at}" if missing else "same", failure, tool_class)
-
-    def call_ceiling(self) -> Iterator[Step]:
-        for n in range(self.count + 1):
-            signature = self.signature if "signature" in self.new else f"{self.tool}:{n}"
-            run = f"run {n // RUN_CALLS}" if "session" in self.new else "rebuilt"
-            yield Step(self.tool, signature, f"new {n}", tool_class=self.trip.tool_class, run=run)
-
-    def _failures(self) -> Iterator[tuple[int, Failure]]:
-        for n in range(self.count + self.thirds):
-            yield n, "permanent" if n < self.count else "transient"
-
-    def failure_streak(self) -> Iterator[Step]:
-        for n, failure in self._failures():
-            yield Step(self.tool, f"tool:{n}", f"error {n}", failure, self.trip.tool_class)
-
-    def signature_failures(self) -> Iterator[Step]:
-        """Other work between, or other rules would have been first."""
-        for n, failure in self._failures():
-            yield Step(self.tool, self.signature, "same error", failure, self.trip.tool_class)
-            yield Step("elsewhere", f"elsewhere:{n}", f"new {n}", tool_class="read")
-
-    def max_refusals(self) -> Iterator[Step]:
-        yield Step(REFUSED, f"{REFUSED}:0", tool_class="read")
-        for n in range(self.count):
-            if "total" in self.new:
-                yield Step("elsewhere", f"elsewhere:{n}", f"new {n}", tool_class="read")
-            yield Step(REFUSED, f"{REFUSED}:0", tool_class="read")
-
-    def same_answer(self) -> Iterator[Step]:
-        for n in range(self.count):
-            yield Step(self.tool, f"tool:{n}", tool_class=self.trip.tool_class)
-
-    def file_edits(self) -> Iterator[Step]:
-        for n in range(self.count):
-            yield Step(self.tool, f"{self.tool}:{n}", f"new {n}", tool_class="write")
-
-    def deadline(self) -> Iterator[Step]:
-        yield from [Step(self.tool, self.signature)] * 2
-
-    def stagnation(self) -> Iterator[Step]:
-        """Failures of several tools, each new, which add a half each."""
-        for n in range(2 * self.count + self.thirds * 2 // 3):
-            yield Step(f"tool {n % TOOLS}", f"tool {n % TOOLS}:{n}", f"error {n}", "permanent", "read")
-
-
-_REBUILT = {
-    "repeat_guard": "the same cycle for the observed laps",
-    "call_ceiling": "as many admissions as were observed, and one more",
-    "failure_streak": "as many failures of the tool in a row, with made-up arguments and errors",
-    "signature_failures": "as many failures of that call, with other work between",
-    "max_refusals": "as many refusals, brought about by a ceiling",
-    "file_edits": "as many different edits of one file",
-    "deadline": "two calls, with as much time between",
-    "same_answer": "in part: as many different calls with one answer, all of them made up",
-    "stagnation": "in part: the score alone, reached by failures, for what added to it is not on record",
-}
-
-
-def _session(trip: Trip, new: Table) -> tuple[list[Step], str]:
-    """Its calls, and what of it is known; no calls where it cannot be rebuilt, and why."""
-    count = trip.observed if trip.observed is not None else trip.limit or 0
-    if trip.rule not in _REBUILT:
-        return [], "what it judged cannot be rebuilt from a trip"
-    if trip.rule != "deadline" and count * (trip.period or 1) > STEPS_MOST:
-        return [], f"a session of more than {STEPS_MOST} calls is not rebuilt"
-    return list(getattr(_Rebuilt(trip, new, count), trip.rule)()), _REBUILT[trip.rule]
 
 
 def _tried(settings: tuple[list[Table], Table], steps: list[Step], asked: _Question) -> tuple[int, str] | None:
@@ -370,31 +287,8 @@ def _policy(chain: list[Table], tools: Table, *, refusing: bool) -> Policy:
     handle, path = tempfile.mkstemp(suffix=".toml")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(_toml(chain, tools))
+            file.write(toml_of(chain, tools))
         with without_environment():
             return with_warnings(lambda: Policy.from_toml(path))[0]
     finally:
         os.unlink(path)  # noqa: PTH108
-
-
-def _plain(number: float) -> int | float:
-    return int(number) if number == int(number) else number
-
-
-def _toml(chain: list[Table], tools: Table) -> str:
-    lines: list[str] = []
-    for table in chain:
-        lines += ["", "[[tool_plugins]]", *(f"{key} = {_value(value)}" for key, value in table.items())]
-    for name, settings in tools.items():
-        lines += ["", f"[tools.{_value(name)}]", *(f"{key} = {_value(value)}" for key, value in settings.items())]
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_value(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
-    if isinstance(value, str):
-        return json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, float):
-        value = _plain(value)
-    return json.dumps(value)

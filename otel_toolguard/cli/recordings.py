@@ -183,7 +183,7 @@ class Hashes:
         place = f"{tool}:" if world is None or not traits.shell else f"{tool}:{world}+"
         return ToolCall(
             tool, place + a, shape=place + an, tool_class=traits.tool_class, risk=traits.risk, neutral=traits.neutral,
-            poll=traits.poll, patience=traits.patience, reached=traits.reached,
+            poll=traits.poll, patience=traits.patience, reached=traits.reached, overrides=traits.overrides,
         )  # fmt: skip
 
     def outcome(self, parts: Parts) -> Outcome:
@@ -243,6 +243,19 @@ class Texts:
         kind: OutcomeKind = "unknown" if failed is None else "failed" if failed else "ok"
         seconds = parts[4]
         ms = seconds * 1000 if type(seconds) in (int, float) else None
+        tool = self._tools[parts[2]]
+        found = self._outcome(tool, kind, result, failed, sha, ms)
+        if found.failure is not None:
+            may_pass = tool.passes(self._policy, None, _text(result), found.failure == "transient")
+            found.failure = "transient" if may_pass else "permanent"
+        return found
+
+    def _outcome(
+        self, tool: Tool, kind: OutcomeKind, result: Any, failed: bool | None, sha: str | None, ms: float | None
+    ) -> Outcome:
+        compared = tool.comparer(self._policy)
+        if compared is not None and (part := compared(result)) is not result:
+            result, sha = part, None
         if sha is None:
             exact, masked, numberless = fingerprints(self._signer, result, failed=bool(failed), needs=self._needs)
             failure = _failure(result) if failed else None
@@ -276,8 +289,11 @@ class Texts:
 
 
 def _failure(result: Any) -> Failure:
-    message = result if type(result) is str else canonical(result).text
-    return "transient" if is_transient(None, message) else "permanent"
+    return "transient" if is_transient(None, _text(result)) else "permanent"
+
+
+def _text(result: Any) -> str:
+    return result if type(result) is str else canonical(result).text
 
 
 def _world(context: dict[str, Any] | None) -> str | None:

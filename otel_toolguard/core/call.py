@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from otel_toolguard.core.overrides import Overrides
 from otel_toolguard.core.shapes import argument_shapes
 
 if TYPE_CHECKING:
@@ -38,11 +39,12 @@ class ToolCall:
         agent: The agent that asks, None if unknown.
         arguments: What the model said, by name; kept only while the call is alive, never part of the state.
         capture: True to let ``shapes`` show redacted previews of the values.
+        overrides: What is set for the tool alone; None for nothing.
     """
 
     __slots__ = (
-        "agent", "arguments", "batch", "call_id", "capture", "neutral", "patience", "poll", "reached", "risk",
-        "shape", "siblings", "signature", "tool", "tool_class", "whole",
+        "agent", "arguments", "batch", "call_id", "capture", "neutral", "overrides", "patience", "poll", "reached",
+        "risk", "shape", "siblings", "signature", "tool", "tool_class", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,7 @@ class ToolCall:
         agent: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         capture: bool = False,
+        overrides: Overrides | None = None,
     ) -> None:
         self.tool = tool
         self.signature = signature
@@ -81,6 +84,7 @@ class ToolCall:
         self.agent = agent
         self.arguments = arguments
         self.capture = capture
+        self.overrides = overrides
 
     def shapes(self) -> dict[str, str]:
         """Argument names with types and lengths, for people; with ``capture`` a redacted preview of each value."""
@@ -88,13 +92,15 @@ class ToolCall:
 
     def to_plain(self) -> list[Any]:
         """The call as JSON values, without its arguments."""
-        return [getattr(self, name) for name in _PLAIN_CALL]
+        own = self.overrides
+        return [*(getattr(self, name) for name in _PLAIN_CALL), None if own is None else own.to_plain()]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> ToolCall:
         """The call that ``to_plain`` described."""
-        tool, signature, *rest = plain
-        return cls(tool, signature, **dict(zip(_PLAIN_CALL[2:], rest, strict=True)))
+        tool, signature, *rest, own = plain
+        overrides = None if own is None else Overrides(*own)
+        return cls(tool, signature, overrides=overrides, **dict(zip(_PLAIN_CALL[2:], rest, strict=True)))
 
 
 _PLAIN_CALL = (

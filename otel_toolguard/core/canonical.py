@@ -8,6 +8,7 @@ text means an equal typed value; a decoder in the tests proves it. Nothing here 
 from __future__ import annotations
 
 import hashlib
+import re
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ TEXT_LIMIT = 1 << 20  # characters of canonical text that are digested in full
 ENDS = 4096  # characters kept of each end of what is longer
 DEPTH_LIMIT = 64
 _FLAT_ITEMS = 256  # a dict of more items is written by the general way, which watches its length
+_PLAIN_NAME = re.compile(r"[\w.<>]*").fullmatch  # any other is quoted: Pair[int, str] would look like items
 _PLAIN_INT_BITS = 4096  # beyond it Python may refuse to write an int in decimal
 
 Mask = "Callable[[str], str]"
@@ -68,10 +70,9 @@ def _flat(value: dict[Any, Any]) -> str | None:
     parts = []
     room = MASK_LIMIT
     try:
-        for key in sorted(value):
+        for key, item in value.items():
             if type(key) is not str:
                 return None
-            item = value[key]
             room -= len(key)
             kind = type(item)
             if kind is str:
@@ -90,8 +91,9 @@ def _flat(value: dict[Any, Any]) -> str | None:
             if room < 0:
                 return None
             parts.append(f"{encode_basestring(key)}:{text}")
-    except Exception:  # keys of several types, or hostile ones
+    except RuntimeError:  # another thread changed it
         return None
+    parts.sort()  # by the keys as they are written, none of which is the beginning of another
     return "{" + ",".join(parts) + "}"
 
 
@@ -123,7 +125,7 @@ class _Writer:
             self.part("#" if self._numbers else _integer(value))
         elif kind is float:
             self.part("#" if self._numbers else float.__repr__(value))
-        elif isinstance(value, (dict, list, tuple)) or kind in (set, frozenset):
+        elif isinstance(value, (dict, list, tuple)) or kind is set or kind is frozenset:
             self._nested(value)
         else:
             self._other(value)
@@ -163,7 +165,12 @@ class _Writer:
         self.part("{")
         comma = ""
         for key, item in pairs:
-            self.part(f"{comma}{key}:")
+            if self._room < 0:
+                self.whole = False
+                break
+            self.part(comma)
+            self.parts.append(key)  # its room is used up already
+            self.part(":")
             self.write(item)
             comma = ","
         self.part("}")
@@ -179,8 +186,17 @@ class _Writer:
 
     def _set(self, value: Any) -> None:
         """Sets have no order of their own, so each item is written apart and the texts are sorted."""
-        texts = sorted(self._aside(item) for item in self._bounded(value))
-        self.part(f"!{type(value).__name__}[{','.join(texts)}]")
+        items = self._bounded(value)
+        if self._mask is not None:  # it reaches so many characters and no further, so the order comes first
+            room = self._room
+            pairs = sorted(((self._aside(item, mask=False), item) for item in items), key=_key_text)
+            self._room = room
+            items = (item for _, item in pairs)
+        texts = sorted(self._aside(item) for item in items)
+        self.part(f"!{type(value).__name__}[")
+        self.parts.append(",".join(texts))  # its room is used up already
+        self._room -= len(texts)
+        self.part("]")
 
     def _aside(self, value: Any, *, mask: bool = True) -> str:
         """The text of a value that is not written in place; it uses up the same budget."""
@@ -216,7 +232,7 @@ class _Writer:
         self._path[id(value)] = depth
         name, content, known = typed_form(value)
         self.whole = self.whole and known
-        self.part(f"!{name}")
+        self.part(f"!{name if _PLAIN_NAME(name) else encode_basestring(name)}")
         if content is not None:
             self.part("(")
             self.write(content)
@@ -281,13 +297,18 @@ def fingerprints(sign: Signer, value: Any, *, failed: bool, needs: frozenset[str
     if "volatile" not in needs and "digits" not in needs:
         return Fingerprints(exact, "", "")
     if type(value) is str and len(value) <= MASK_LIMIT:  # the common result; masked once for both
-        masked = volatile(value)
-        text = plain.text if masked is value else encode_basestring(masked)
-        numberless = encode_basestring(numbers(masked)) if "digits" in needs else ""
+        words = volatile(value)
+        masked = plain if words is value else Canonical(encode_basestring(words), True)
+        numberless = Canonical(encode_basestring(numbers(words)), True) if "digits" in needs else None
     else:
-        text = canonical(value, volatile).text
-        numberless = canonical(value, digits, mask_numbers=True).text if "digits" in needs else ""
-    first = sign.digest(flag + text)
-    if not numberless:
+        masked = canonical(value, volatile)
+        numberless = canonical(value, digits, mask_numbers=True) if "digits" in needs else None
+    first = _print(sign, flag, masked)
+    if numberless is None:
         return Fingerprints(exact, first, "")
-    return Fingerprints(exact, first, first if numberless == text else sign.digest(flag + numberless))
+    return Fingerprints(exact, first, first if numberless == masked else _print(sign, flag, numberless))
+
+
+def _print(sign: Signer, flag: str, form: Canonical) -> str | None:
+    """None if the marks made the text too long to be compared."""
+    return sign.digest(flag + form.text) if form.whole else None

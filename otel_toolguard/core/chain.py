@@ -16,16 +16,11 @@ from otel_toolguard.core.decision import (
     Stop,
     Trip,
 )
+from otel_toolguard.core.holds import RULE, forced, held
 from otel_toolguard.core.hooks import Hook, hooks_of
-from otel_toolguard.core.state import (
-    CLOSED_KEPT,
-    PAUSED_KEPT,
-    SIGNATURES_KEPT,
-    SPARED_MOST,
-    TOOLS_KEPT,
-    RunState,
-    SessionState,
-)
+from otel_toolguard.core.overrides import OFF
+from otel_toolguard.core.report import report
+from otel_toolguard.core.state import CLOSED_KEPT, PAUSED_KEPT, SPARED_MOST, RunState, SessionState
 from otel_toolguard.core.trips import operator_trip, trip_of
 
 if TYPE_CHECKING:
@@ -88,6 +83,11 @@ class Chain:
         if latched is not None:
             return self._refuse(run, call, latched, fresh=False, at=at)
         circuit = run.circuit_of(call.signature, call.tool) if run.circuits else None
+        if state.held or call.overrides is not None:
+            hold = held(state, call, at)
+            if hold == RULE:
+                return self._forced(state, run, call, at)
+            circuit = circuit if hold == "closed" else None
         if circuit is not None and circuit.refuses(at):
             return self._refuse(run, call, circuit, fresh=False, at=at)
         admission = self._judge_start(state, run, call, at)
@@ -95,21 +95,34 @@ class Chain:
             circuit.try_with(admission.number, at)
         return admission
 
+    def _forced(self, state: SessionState, run: RunState, call: ToolCall, at: float) -> Admission:
+        """Refuses a call whose circuit somebody forced open; observing, lets it run and says so once a run."""
+        key, finding = forced(run, call, at)
+        if self.observe:
+            admission = self._judge_start(state, run, call, at)
+            if isinstance(admission, Permit):
+                admission.would_trip = admission.would_trip or self._would(run, call, finding)
+            return admission
+        known = run.circuits.get(key)
+        circuit = known or Circuit(trip_of(run, call, finding), cooldown_s=finding.retry_after_s, at=at)
+        run.circuits[key] = circuit
+        return self._refuse(run, call, circuit, fresh=known is None, at=at)
+
     def _judge_start(self, state: SessionState, run: RunState, call: ToolCall, at: float) -> Admission:
         # A call resumed after an approval was counted when it was first asked for.
         resumed = call.call_id is not None and call.call_id in run.paused
         warned: tuple[str, ...] = ()
         nudges: tuple[Nudge, ...] = ()
         would: Trip | None = None
-        for hook in () if resumed else self._admits:
+        for hook in () if resumed else self._hooks(self._admits, call):
             finding = hook.call(hook.mine(run), run, call)
             if finding is None:
                 continue
             if finding.nudge or finding.share < 1:
                 warned += (finding.rule,)
                 nudges += self._told(run, hook, finding)
-            elif self.observe:
-                would = would or self._would(run, call, finding)
+            elif leniency := self._leniency(run, call, finding, at):
+                would = would or self._would(run, call, finding, leniency)
             elif finding.passing:
                 return self._refuse(run, call, Circuit(trip_of(run, call, finding)), fresh=False, at=at)
             else:
@@ -134,14 +147,12 @@ class Chain:
         run.batch.start(number, call)
         run.flight[number] = (call.tool, call.signature, call.tool_class, call.risk)
         run.most_in_flight = max(run.most_in_flight, len(run.flight))
-        run.refused_in_row = 0
+        if not call.neutral:  # a thought or a pause between two refusals is no way round them
+            run.refused_in_row = 0
         if counted:
             state.calls += 1
             for counting in run.lineage() if run.above else (run,):
-                counting.calls += 1
-                _count(counting.signatures, call.signature, SIGNATURES_KEPT)
-                _count(counting.tools, call.tool, TOOLS_KEPT)
-                _count(counting.classes, call.tool_class, TOOLS_KEPT)
+                counting.count(call)
         return Permit(number, run.signatures.get(call.signature, 0), run.calls, state.calls)
 
     def settle(
@@ -203,7 +214,7 @@ class Chain:
         # What ends after a stop, wherever in the tree, opens no second circuit.
         stopped = run.session.stop is not None or run.latch() is not None
         for call, outcome in ready:
-            for hook in self._settles:
+            for hook in self._hooks(self._settles, call):
                 if stopped and not hook.observes:
                     continue
                 finding = hook.call(hook.mine(run), run, call, outcome)
@@ -216,13 +227,28 @@ class Chain:
                 if finding.share < 1 or finding.nudge:
                     settled.warned += (finding.rule,)
                     settled.nudges += self._told(run, hook, finding)
-                elif self.observe:
-                    would = would or self._would(run, call, finding)
+                elif leniency := self._leniency(run, call, finding, at):
+                    would = would or self._would(run, call, finding, leniency)
                 elif (key := _key(finding, call)) is None or key not in run.circuits:
                     circuit = self._open(run, call, finding, at)
                     stopped = circuit.trip.stops
                     opened = circuit if opened is None or stopped else opened
         return opened, would
+
+    def _hooks(self, hooks: list[Hook], call: ToolCall) -> list[Hook]:
+        """The hooks that judge a call: all but those that its tool is spared."""
+        own = call.overrides
+        if own is None or OFF not in own.limits.values():
+            return hooks
+        return [hook for hook in hooks if own.limits.get(hook.name) != OFF]
+
+    def _leniency(self, run: RunState, call: ToolCall, finding: Finding, at: float) -> str:
+        """What keeps a finding from opening a circuit: "observe", "disabled" or nothing."""
+        if self.observe:
+            return "observe"
+        if finding.scope in ("run", "session") or not (run.session.held or call.overrides is not None):
+            return ""
+        return held(run.session, call, at).removeprefix("closed")
 
     def _told(self, run: RunState, hook: Hook, finding: Finding) -> tuple[Nudge, ...]:
         """What a warning has the model told: what the rule itself says, else (if so set) its advice."""
@@ -277,8 +303,8 @@ class Chain:
             run.circuits[key] = circuit
         return circuit
 
-    def _would(self, run: RunState, call: ToolCall | None, finding: Finding) -> Trip | None:
-        if finding.rule in run.would:
+    def _would(self, run: RunState, call: ToolCall | None, finding: Finding, how: str = "observe") -> Trip | None:
+        if how != "observe" or finding.rule in run.would:
             return None
         run.would.append(finding.rule)
         return trip_of(run, call, finding)
@@ -335,20 +361,7 @@ class Chain:
 
     def reset(self, state: SessionState, *, ceilings: bool) -> None:
         """Clears latches, rings, streaks and refusals of every run; counters of ceilings only if asked."""
-        state.stop = None
-        for run in state.runs.values():
-            fresh = RunState(run.id, state, run.above)
-            kept = {} if ceilings else {name: run.rules[name] for name in self._ceilings if name in run.rules}
-            run.stop, run.circuits, run.closed, run.batch, run.rules = None, {}, {}, fresh.batch, kept
-            run.refusals = run.refused_in_row = run.refusals_spared = 0
-            run.nudges, run.warned = {}, {}
-            run.refusal_batch, run.would, run.flight, run.paused = None, [], {}, []
-            if ceilings:
-                run.calls, run.signatures, run.tools, run.classes = 0, {}, {}, {}
-        if ceilings:
-            state.calls = 0
-            for name in self._ceilings:
-                state.rules.pop(name, None)
+        state.reset(self._ceilings, counts=ceilings)
 
     def retry(self, state: SessionState, run_id: str, kind: str, attempt: int) -> None:
         """Tells each plugin of a retry that the host reports; ``attempt`` counts from 1."""
@@ -358,27 +371,7 @@ class Chain:
 
     def report(self, state: SessionState) -> dict[str, Any]:
         """The parts of all plugins that report, put together, and every trip that the session remembers."""
-        whole: dict[str, Any] = dict(_NO_STATS) | {"calls": state.calls}
-        for plugin in self.plugins:
-            if hasattr(plugin, "report"):
-                holders = [state.rules] if getattr(plugin, "lasting", False) else [r.rules for r in state.runs.values()]
-                whole |= plugin.report([rules[plugin.name] for rules in holders if plugin.name in rules])
-        circuits = [circuit for run in state.runs.values() for circuit in run.all_circuits()]
-        circuits += [state.stop] if state.stop is not None else []
-        trips = {circuit.trip.id: circuit.trip for circuit in circuits}  # a stop is latched in each run of its tree
-        nudges: dict[str, int] = {}
-        for rule, times in (item for run in state.runs.values() for item in run.nudges.items()):
-            nudges[rule] = nudges.get(rule, 0) + times
-        return whole | {
-            "refused": sum(run.refusals for run in state.runs.values()),
-            "nudges": nudges,
-            "in_flight": state.in_flight,
-            "trips": [trip.to_dict() for trip in trips.values()],
-        }
-
-
-# What a report has in any case, so that readers need not know whether ``tool_stats`` is in the chain.
-_NO_STATS: dict[str, Any] = {"calls": 0, "retries": 0, "longest_fail_streak": 0, "tools": {}, "classes": {}}
+        return report(self.plugins, state)
 
 
 def _key(finding: Finding, call: ToolCall) -> str | None:
@@ -386,11 +379,3 @@ def _key(finding: Finding, call: ToolCall) -> str | None:
     if finding.scope == "signature":
         return "signature:" + call.signature
     return "tool:" + call.tool if finding.scope == "tool" else None
-
-
-def _count(counts: dict[str, int], key: str, most: int) -> int:
-    n = counts.get(key, 0) + 1
-    if n == 1 and len(counts) >= most:
-        del counts[next(iter(counts))]
-    counts[key] = n
-    return n

@@ -48,13 +48,13 @@ class Plugin(Protocol):
 class Hook:
     """One hook of one plugin, looked up once: the hot path asks for no attribute of a stranger."""
 
-    __slots__ = ("_lasting", "_name", "_start", "advice", "call", "observes")
+    __slots__ = ("_lasting", "_start", "advice", "call", "name", "observes")
 
     def __init__(self, plugin: Any, call: Any) -> None:
         self.call = call
         self.observes = bool(getattr(plugin, "observes", False))
         self._lasting = bool(getattr(plugin, "lasting", False))
-        self._name = plugin.name
+        self.name: str = plugin.name
         self._start = getattr(plugin, "start", dict)
         self.advice: str = getattr(plugin, "advice", "") or (
             f"The limit of {plugin.name} is near: change the approach, or report what is missing."
@@ -63,9 +63,9 @@ class Hook:
     def mine(self, run: RunState) -> Any:
         """The plugin's own state in this run (in this session, if it is lasting)."""
         rules = run.session.rules if self._lasting else run.rules
-        mine = rules.get(self._name)
+        mine = rules.get(self.name)
         if mine is None:
-            mine = rules[self._name] = self._start()
+            mine = rules[self.name] = self._start()
         return mine
 
 

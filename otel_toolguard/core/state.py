@@ -8,7 +8,9 @@ from otel_toolguard.core.batch import Batch
 from otel_toolguard.core.decision import Circuit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from otel_toolguard.core.call import ToolCall
 
 STATE_VERSION = 1
 SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
@@ -84,6 +86,13 @@ class RunState:
             return self.stop
         return next((run.stop for run in self.lineage() if run.stop is not None), None)
 
+    def count(self, call: ToolCall) -> None:
+        """Counts an admission of this run, or of one nested in it."""
+        self.calls += 1
+        _count(self.signatures, call.signature, SIGNATURES_KEPT)
+        _count(self.tools, call.tool, TOOLS_KEPT)
+        _count(self.classes, call.tool_class, TOOLS_KEPT)
+
     def rises(self, rule: str, share: float) -> bool:
         """Whether that share of a limit reaches a half, or three quarters, for the first time since it was less."""
         stage = 2 if share >= 0.75 else 1
@@ -146,10 +155,14 @@ class SessionState:
         stop: A stop that outlasts runs: an operator's, or any under ``latch="session"``.
         last_run: Id of the run that began last, None before the first.
         raised: Ceilings that were raised for a while: [name, value, when that ends on the guard's clock].
+        held: Circuits held by hand, by ``tool:NAME`` or ``signature:SIGNATURE``: [state, reason, when that ends, None
+            for never].
         now: Seconds on the guard's clock, told only where a rule or a raised ceiling asks for them; not kept.
     """
 
-    __slots__ = ("audit", "calls", "form", "id", "key_id", "last_run", "now", "raised", "rules", "runs", "stop")
+    __slots__ = (
+        "audit", "calls", "form", "held", "id", "key_id", "last_run", "now", "raised", "rules", "runs", "stop",
+    )  # fmt: skip
 
     def __init__(self, session_id: str, *, key_id: str = "", form: int = 0) -> None:
         self.id = session_id
@@ -162,6 +175,7 @@ class SessionState:
         self.stop: Circuit | None = None
         self.audit: list[dict[str, Any]] = []
         self.raised: list[list[Any]] = []
+        self.held: dict[str, list[Any]] = {}
         self.now = 0.0
 
     def tick(self, at: float) -> None:
@@ -178,6 +192,28 @@ class SessionState:
             run = self.runs[run_id] = RunState(run_id, self, self.runs.get(above) if above is not None else None)
             self.last_run = run_id
         return run
+
+    def reset(self, ceilings: Sequence[str], *, counts: bool) -> None:
+        """Clears latches, rings, streaks and refusals of every run; what is held by hand stays held.
+
+        Args:
+            ceilings: Rules that count towards a ceiling.
+            counts: True to clear what they, the runs and the session have counted, too.
+        """
+        self.stop = None
+        for run in self.runs.values():
+            fresh = RunState(run.id, self, run.above)
+            kept = {} if counts else {name: run.rules[name] for name in ceilings if name in run.rules}
+            run.stop, run.circuits, run.closed, run.batch, run.rules = None, {}, {}, fresh.batch, kept
+            run.refusals = run.refused_in_row = run.refusals_spared = 0
+            run.nudges, run.warned = {}, {}
+            run.refusal_batch, run.would, run.flight, run.paused = None, [], {}, []
+            if counts:
+                run.calls, run.signatures, run.tools, run.classes = 0, {}, {}, {}
+        if counts:
+            self.calls = 0
+            for name in ceilings:
+                self.rules.pop(name, None)
 
     def _forget_ended_runs(self) -> None:
         if len(self.runs) < RUNS_KEPT:
@@ -208,6 +244,7 @@ class SessionState:
             "stop": self.stop.to_plain() if self.stop else None,
             "audit": self.audit,
             "raised": self.raised,
+            "held": self.held,
             # A list, because a run must come after the one above it and JSON objects promise no order.
             "runs": [[run.id, run.to_plain()] for run in self.runs.values()],
         }
@@ -222,13 +259,20 @@ class SessionState:
         if plain.get("version") != STATE_VERSION:
             raise ValueError(f"state has version {plain.get('version')!r}, this library reads {STATE_VERSION}")
         session = cls(plain["id"], key_id=plain["key_id"], form=plain["form"])
-        for name in ("calls", "last_run", "rules", "audit", "raised"):
+        for name in ("calls", "last_run", "rules", "audit", "raised", "held"):
             setattr(session, name, plain[name])
         known: dict[str, Circuit] = {}
         session.stop = _circuit(plain["stop"], known)
         for run_id, run in plain["runs"]:
             session.runs[run_id] = RunState.from_plain(run_id, run, session, known)
         return session
+
+
+def _count(counts: dict[str, int], key: str, most: int) -> None:
+    n = counts.get(key, 0) + 1
+    if n == 1 and len(counts) >= most:
+        del counts[next(iter(counts))]
+    counts[key] = n
 
 
 def _circuit(plain: list[Any] | None, known: dict[str, Circuit]) -> Circuit | None:

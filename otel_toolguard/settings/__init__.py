@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from otel_toolguard.core.chain import Chain
 from otel_toolguard.errors import SettingsError, SettingsWarning
 from otel_toolguard.settings import foreign
+from otel_toolguard.settings.own_limits import check_own_limits
 from otel_toolguard.settings.places import line_of
 from otel_toolguard.settings.plugins import PLUGINS, PluginSettings
 from otel_toolguard.settings.profiles import DEFAULT_PROFILE, PROFILES
@@ -118,7 +119,8 @@ class Policy:
         self.strict = _truth(*find("strict", False), "strict")
         self.capture_arguments = _truth(*find("capture_arguments", False), "capture_arguments")
         self.signature_key = _key(*find("signature_key", None))
-        self.tools = _tools(*find("tools", {}))
+        tools, tools_place = find("tools", {})
+        self.tools = _tools(tools, tools_place)
         self.plugins = _plugins(chain.get("tool_plugins", plugins), place)
         indices = {name: index for index, (name, _) in enumerate(self.plugins)}
         for name, parameter, sentence in unreachable(self.plugins):
@@ -127,17 +129,23 @@ class Policy:
             for name, parameter, sentence in hardly_reachable(self.plugins):
                 at = place.plugin(indices[name], name, parameter)
                 warnings.warn(f"{at}{sentence}", SettingsWarning, stacklevel=3)
+        check_own_limits(self.tools, self.plugins, lambda glob: tools_place.tool(glob, "limits"))
         self.chain = Chain(
             (settings.build() for _, settings in self.plugins),
             observe=self.mode == "observe", lasting_stop=self.latch == "session",
             nudge_on_warn=self.on_warn == "nudge",
         )  # fmt: skip
-        self.rules: tuple[str, ...] = (*(name for name, _ in self.plugins if name not in _NEVER_TRIP), "session.stop")
+        judging = (name for name, _ in self.plugins if name not in _NEVER_TRIP)
+        self.rules: tuple[str, ...] = (*judging, "forced_open", "session.stop")
         self.tool: Callable[[str], ToolSettings] = lru_cache(maxsize=1024)(self._tool)
 
     def _tool(self, name: str) -> ToolSettings:
         """The settings of a tool: those of the first glob that matches its name."""
-        return next((settings for glob, settings in self.tools.items() if fnmatchcase(name, glob)), _NO_TOOL)
+        return self.tools.get(self.glob(name) or "", _NO_TOOL)
+
+    def glob(self, name: str) -> str | None:
+        """The first glob of ``tools`` that matches a tool's name; None if none does."""
+        return next((glob for glob in self.tools if fnmatchcase(name, glob)), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The effective policy as JSON values; the signature key is left out."""
@@ -149,7 +157,7 @@ class Policy:
             "on_warn": self.on_warn,
             "capture_arguments": self.capture_arguments,
             "tool_plugins": [{"plugin": name, **settings.model_dump()} for name, settings in self.plugins],
-            "tools": {glob: settings.model_dump(exclude_defaults=True) for glob, settings in self.tools.items()},
+            "tools": {glob: _shown(settings) for glob, settings in self.tools.items()},
         }
 
     def __repr__(self) -> str:
@@ -254,6 +262,14 @@ def _tools(tools: Any, place: _Place) -> dict[str, ToolSettings]:
             valid = ", ".join(field.alias or name for name, field in ToolSettings.model_fields.items())
             raise SettingsError(f"{place.tool(glob, key)}{_say(first)}; valid keys are {valid}") from error
     return checked
+
+
+def _shown(settings: ToolSettings) -> dict[str, Any]:
+    """The settings of a tool as JSON values: functions by name."""
+    said = settings.model_dump(exclude_defaults=True)
+    return {
+        key: getattr(value, "__qualname__", repr(value)) if callable(value) else value for key, value in said.items()
+    }
 
 
 def _first(error: ValidationError) -> Any:

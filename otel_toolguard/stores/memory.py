@@ -108,7 +108,11 @@ class MemoryStore:
 
 def _needed(state: SessionState) -> bool:
     runs = list(state.runs.values())
-    return state.stop is not None or any(run.flight or run.circuits or run.stop is not None for run in runs)
+    return (
+        state.stop is not None
+        or bool(state.held)
+        or any(run.flight or run.circuits or run.stop is not None for run in runs)
+    )
 
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()

@@ -225,13 +225,49 @@ def test_what_was_compared_and_left_out():
     assert "result_key" in by_rule["same_answer"]["hints"][0]
 
 
-def test_the_score_says_what_is_not_known():
-    """A stagnation trip tells its score and weights, and that contributions are not on record."""
-    answer, words = told(trip("stagnation", again * 9, Policy(profile="strict")))
+def test_the_score_is_told_by_what_made_it():
+    """A stagnation trip tells its score, the weights and what each kind of call added; an old record says it cannot."""
+    calls = [*failing[:2], ("read_page", {"at": "z"}, failing[1][2], P), *(again * 9)]
+    plain = trip("stagnation", calls, Policy(profile="strict"))
+    answer, words = told(plain)
     assert answer["score"]["observed"] >= answer["score"]["limit"] == 10
-    assert answer["score"]["contributions"] is None
-    assert "What each call added is not on the record." in words
+    assert answer["score"]["contributions"] == {"repeats": 12.0}  # the first call that worked was progress
+    assert "  12 from repeats" in words
     assert "in part: " in answer["changes"][-1]["how"]
+    known = [("read_page", {"at": "z" * n}, "no", P) for n in range(12)]
+    parts = told(trip("stagnation", known, Policy(profile="strict")))[0]["score"]["contributions"]
+    assert parts == {"new failures": 0.5, "known errors": 10.0}
+    older = plain | {"why": plain["why"].replace("repeats 12", "")}
+    assert "What each kind of call added is not on the record." in told(older)[1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "calls"),
+    [
+        ("repeat_guard", again * 5),
+        ("repeat_guard", two * 5),
+        ("failure_streak", failing),
+        ("signature_failures", one_failing),
+        ("same_answer", same),
+    ],
+)
+def test_a_limit_of_one_tool_is_raised_for_that_tool(rule, calls, tmp_path):
+    """Where a tool's own limit was reached, the change is that limit in the tool's table, and it is enough."""
+    name = calls[0][0]
+    policy = Policy(plugins=[{"plugin": rule, "limit": 30}], tools={f"{name[:3]}*": {"limits": {rule: 4}}})
+    answer, _ = told(trip(rule, calls, policy))
+    (change,) = answer["changes"]
+    assert tomllib.loads(change["toml"]) == {"tools": {f"{name[:3]}*": {"limits": {rule: 5}}}}
+    assert change["checked"] is True, change["how"]
+
+
+def test_a_circuit_that_somebody_holds_has_no_limit():
+    """A forced circuit is told as somebody's will, without a change of limits."""
+    policy = Policy(plugins=[], tools={"send": {"circuit": "forced_open"}})
+    admission = policy.chain.admit(SessionState("s1"), "r", Tool("send").call({}, policy, SIGNER))
+    answer, words = told(admission.trip.to_dict())
+    assert (answer["rule"], answer["changes"]) == ("forced_open", [])
+    assert "forced the circuit of the tool send open" in words
 
 
 def test_half_done_writes_come_first():

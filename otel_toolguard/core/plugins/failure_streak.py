@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from otel_toolguard.core.decision import Finding, next_whole, share_of
+from otel_toolguard.core.overrides import limit_of, setting_of
 
 if TYPE_CHECKING:
     from otel_toolguard.core.call import Outcome, ToolCall
@@ -46,20 +47,21 @@ class FailureStreak:
         if tool not in mine and len(mine) >= TOOLS_KEPT:
             del mine[next(iter(mine))]
         streak = mine[tool] = mine.get(tool, 0) + outcome.weight
-        share = share_of(self.limit, streak)
+        limit = limit_of(call.overrides, self.name, self.limit)
+        share = share_of(limit, streak)
         if share < 0.5:
             return None
         if share >= 1 and self.on_limit == "nudge":
             del mine[tool]
             what = "Calls" if self.across_tools else call.tool[:80]
             return Finding(
-                self.name, limit=self.limit, observed=round(streak, 2),
+                self.name, limit=limit, observed=round(streak, 2),
                 nudge=f"{what} failed {streak:.4g} times in a row: read the errors and change the approach, or report "
                 f"what is in the way.",
             )  # fmt: skip
         return Finding(
-            self.name, share, limit=self.limit, observed=round(streak, 2), loop_type="error_storm",
+            self.name, share, limit=limit, observed=round(streak, 2), loop_type="error_storm",
             why=f"{call.tool if not self.across_tools else 'Tools'} failed {streak:.4g} times in a row, with whatever "
             f"arguments{' (transient failures count a third)' if outcome.failure == 'transient' else ''}; "
-            f"failure_streak limit = {next_whole(streak)} would have allowed it.",
+            f"{setting_of(call.overrides, self.name, next_whole(streak))} would have allowed it.",
         )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from otel_toolguard.core.batch import SAME_ANSWER, SAME_CALL, SAME_RESULT
 from otel_toolguard.core.decision import Finding, Member
+from otel_toolguard.core.overrides import Overrides
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ class RepeatGuard:
         self._twin = _TWIN[compare]
 
     def start(self) -> dict[str, Any]:
-        """``last`` holds [key, patience, failed, member] of the newest calls, newest first; ``peak`` the most laps."""
+        """``last`` holds [key, patience, failed, member, own] of the newest calls, newest first; ``peak`` most laps."""
         return {"last": [], "same": [0] * self.max_period, "peak": [0, 0]}
 
     def settle(self, mine: dict[str, Any], run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
@@ -92,7 +93,8 @@ class RepeatGuard:
                 same[p - 1] = 0
         # A cycle is described by its last lap, and in a last lap every call equals an earlier one.
         member = [call.tool, call.signature, call.shapes()] if repeated else None
-        last.insert(0, [key, None if call.neutral else call.patience, outcome.failed, member])
+        own = None if call.overrides is None else self._own_of(call.overrides)
+        last.insert(0, [key, None if call.neutral else call.patience, outcome.failed, member, own])
         del last[self.max_period :]
         return self._finding(mine, period) if period else None
 
@@ -130,29 +132,44 @@ class RepeatGuard:
         laps = (self.failed_nudge or 0) * self._patience(members)
         return equalities == period * (laps - 1) and _all_failed(members)
 
+    def _own_of(self, overrides: Overrides) -> list[Any] | None:
+        """[limit, glob] of a tool with a limit of its own."""
+        limit = overrides.limits.get(self.name)
+        return None if limit is None else [limit, overrides.where]
+
     def _limit(self, members: list[list[Any]], period: int) -> int:
+        """The laps that a cycle has: the fewest that one of its calls has."""
         limit = self._limits[period - 1]
         if self.failed_limit is not None and _all_failed(members):
             limit = self.failed_limit
-        return limit * self._patience(members)
+        limit *= self._patience(members)
+        own = _least_own(members)
+        if own is None:
+            return limit
+        least: int = own[0]
+        return least if all(row[4] is not None or row[1] is None for row in members) else min(least, limit)
 
     def _patience(self, members: list[list[Any]]) -> int:
         if self.compare == "exact":
             return 1
         # One member that is no poller arms the cycle; waiting between two looks at a job does not.
-        return min((patience for _, patience, _, _ in members if patience is not None), default=1)
+        return min((row[1] for row in members if row[1] is not None), default=1)
 
     def _setting(self, members: list[list[Any]], period: int, limit: int) -> str:
         """The smallest change of settings that one lap more would have needed."""
+        own = _least_own(members)
+        if own is not None and own[0] == limit:
+            return Overrides(own[1], {}).setting(self.name, limit + 1)
         patience = self._patience(members)
         more = limit // patience + 1
         times = f" (times {patience} for a poller)" if patience > 1 else ""
         if self.failed_limit is not None and _all_failed(members):
-            return f"failed_limit = {more}{times}"
-        return f"limits = {{{period} = {more}}}{times}" if period in self._own else f"limit = {more}{times}"
+            return f"{self.name} failed_limit = {more}{times}"
+        setting = f"limits = {{{period} = {more}}}" if period in self._own else f"limit = {more}"
+        return f"{self.name} {setting}{times}"
 
     def _trip(self, newest_first: list[list[Any]], period: int, laps: int, limit: int) -> Finding:
-        lap = [member for _, _, _, member in reversed(newest_first) if member]
+        lap = [row[3] for row in reversed(newest_first) if row[3]]
         members = tuple({signature: Member(tool, signature, said) for tool, signature, said in lap}.values())
         failed = _all_failed(newest_first)
         names = ", ".join(dict.fromkeys(member.tool for member in members))
@@ -167,7 +184,7 @@ class RepeatGuard:
             period=period,
             members=members,
             why=f"{what[0].upper()}{what[1:]} came round {laps} times in a row with {same[self.compare]}; "
-            f"repeat_guard {self._setting(newest_first, period, limit)} would have allowed it.",
+            f"{self._setting(newest_first, period, limit)} would have allowed it.",
         )
 
     def _key(self, call: ToolCall, outcome: Outcome) -> str | None:
@@ -191,4 +208,14 @@ _TELL = (
 
 
 def _all_failed(members: list[list[Any]]) -> bool:
-    return all(failed for _, _, failed, _ in members)
+    return all(row[2] for row in members)
+
+
+def _least_own(members: list[list[Any]]) -> list[Any] | None:
+    """The smallest limit that a call of the cycle has for itself, and where it is set."""
+    return min((row[4] for row in members if row[4] is not None), key=_first, default=None)
+
+
+def _first(own: list[Any]) -> int:
+    limit: int = own[0]
+    return limit

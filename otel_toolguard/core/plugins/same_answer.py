@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.decision import Finding
+from otel_toolguard.core.overrides import limit_of, setting_of
 
 if TYPE_CHECKING:
     from otel_toolguard.core.call import Outcome, ToolCall
@@ -35,13 +36,13 @@ class SameAnswer:
             mine["answer"], mine["calls"] = answer, {}
         if answer is None:
             return None
-        calls = mine["calls"]
-        if len(calls) < self.limit:  # while only observing, the row may go on for ever
+        calls, limit = mine["calls"], limit_of(call.overrides, self.name, self.limit)
+        if len(calls) < limit:  # while only observing, the row may go on for ever
             calls[call.signature] = 1
-        if 2 * len(calls) < self.limit:
+        if 2 * len(calls) < limit:
             return None
         return Finding(
-            self.name, len(calls) / self.limit, limit=self.limit, observed=len(calls), loop_type="same_answer",
+            self.name, len(calls) / limit, limit=limit, observed=len(calls), loop_type="same_answer",
             why=f"{len(calls)} different calls of {call.tool} in a row got one and the same answer; "
-            f"same_answer limit = {len(calls) + 1} would have allowed it.",
+            f"{setting_of(call.overrides, self.name, len(calls) + 1)} would have allowed it.",
         )  # fmt: skip

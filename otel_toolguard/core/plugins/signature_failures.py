@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from otel_toolguard.core.batch import SAME_ANSWER
 from otel_toolguard.core.decision import Finding, next_whole, share_of
+from otel_toolguard.core.overrides import limit_of, setting_of
 
 if TYPE_CHECKING:
     from otel_toolguard.core.call import Outcome, ToolCall
@@ -70,15 +71,16 @@ class SignatureFailures:
         if call.signature not in mine and len(mine) >= SIGNATURES_KEPT:
             del mine[next(iter(mine))]
         mine[call.signature] = [failures, outcome.volatile]
-        if 2 * failures < self.limit:
+        limit = limit_of(call.overrides, self.name, self.limit)
+        if 2 * failures < limit:
             return None
-        share = share_of(self.limit, failures)
+        share = share_of(limit, failures)
         same = " with the same error" if self.same_error else ""
         row = " in a row" if self.count == "consecutive" else ""
         row += " (transient failures count a third)" if outcome.failure == "transient" else ""
         return Finding(
-            self.name, share, scope="signature", limit=self.limit, observed=round(failures, 2),
+            self.name, share, scope="signature", limit=limit, observed=round(failures, 2),
             loop_type="error_storm", retryable=self.cooldown is not None, retry_after_s=self.cooldown,
             why=f"This very call of {call.tool} failed {failures:.4g} times{row}{same}; "
-            f"signature_failures limit = {next_whole(failures)} would have allowed it.",
+            f"{setting_of(call.overrides, self.name, next_whole(failures))} would have allowed it.",
         )  # fmt: skip

@@ -36,8 +36,8 @@ class Stagnation:
         self.limit = limit
 
     def start(self) -> dict[str, Any]:
-        """The score and the bounded memories, oldest entry first."""
-        return {"score": 0.0, "seen": {}, "errors": {}, "count": {}}
+        """The score, what it is made of, and the bounded memories, oldest entry first."""
+        return {"score": 0.0, "parts": {}, "seen": {}, "errors": {}, "count": {}}
 
     def settle(self, mine: dict[str, Any], run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
         """A finding once half the limit is used."""
@@ -45,8 +45,7 @@ class Stagnation:
             return None
         answer = outcome.volatile
         if answer is None or not call.whole:  # too large to compare: something new, as far as anyone can tell
-            mine["score"] = 0.0
-            mine["count"].clear()
+            _progress(mine)
             return None
         write = call.tool_class == "write"
         seen, count, errors = mine["seen"], mine["count"], mine["errors"]
@@ -57,33 +56,46 @@ class Stagnation:
             self._failure(mine, call, outcome, key)
             _add(errors, f"{call.tool}|{answer}", ERRORS_KEPT)
         elif key in seen:
-            mine["score"] += min(count.get(key, 0), TOP)
+            _score(mine, "repeats", min(count.get(key, 0), TOP))
         elif numbers_differ in seen or (not write and variant in seen):
-            mine["score"] += NEW
+            _score(mine, "only numbers new", NEW)
         else:
-            mine["score"] = 0.0
-            count.clear()
+            _progress(mine)
         _add(count, key, COUNTS_KEPT, count.get(key, 0) + 1)
         for known in (key, call.signature, numbers_differ, variant):
             _add(seen, known, SEEN_KEPT)
         share = share_of(self.limit, mine["score"])
-        return self._finding(mine["score"], share) if share >= 0.5 else None
+        return self._finding(mine, share) if share >= 0.5 else None
 
     def _failure(self, mine: dict[str, Any], call: ToolCall, outcome: Outcome, key: str) -> None:
         n = mine["count"].get(key, 0)
         known_error = f"{call.tool}|{outcome.volatile}" in mine["errors"]
         add = (KNOWN if call.tool_class == "write" else min(n, TOP)) if n else (KNOWN if known_error else NEW)
         if not outcome.echo:
-            mine["score"] += add * outcome.weight
+            what = "failures repeated" if n else "known errors" if known_error else "new failures"
+            _score(mine, what, add * outcome.weight)
         if outcome.failure == "transient" and call.signature not in mine["seen"] and not known_error:
             mine["count"].clear()  # a click that was reported as a timeout but did open the page
 
-    def _finding(self, score: float, share: float) -> Finding | None:
+    def _finding(self, mine: dict[str, Any], share: float) -> Finding | None:
+        score = mine["score"]
+        parts = ", ".join(f"{what} {round(points, 2):g}" for what, points in mine["parts"].items())
         return Finding(
             self.name, share, limit=self.limit, observed=round(score, 2), loop_type="stagnation",
-            why=f"Repeats and failures since the last progress scored {score:.1f} of {self.limit:g} allowed; "
+            why=f"Repeats and failures since the last progress scored {score:.1f} of {self.limit:g} allowed ({parts}); "
             f"stagnation limit = {next_whole(score)} would have allowed it.",
         )  # fmt: skip
+
+
+def _score(mine: dict[str, Any], what: str, points: float) -> None:
+    if points:
+        mine["score"] += points
+        mine["parts"][what] = mine["parts"].get(what, 0.0) + points
+
+
+def _progress(mine: dict[str, Any]) -> None:
+    mine["score"], mine["parts"] = 0.0, {}
+    mine["count"].clear()
 
 
 def _add(memory: dict[str, Any], key: str, most: int, value: int = 1) -> None:
