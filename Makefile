@@ -37,6 +37,7 @@ quality: setup
 	$(QUALITY) --profile strict --min-wedges 96.8 --min-storms 100 --min-cut 71.6 --max-healthy-no-toys 0
 	$(QUALITY) --profile balanced --min-wedges 96.8 --min-storms 100 --min-cut 69 --max-healthy-no-toys 0
 	$(QUALITY) --profile conservative --min-wedges 85 --min-storms 100 --min-cut 55 --max-healthy-no-toys 0
+	$(QUALITY) --policy tests/quality/stricter.toml --min-wedges 98 --min-storms 100 --min-cut 73 --max-healthy-no-toys 0
 	SHARED=$(SHARED) $(BIN)/python -m pytest -s tests/quality
 
 live: setup

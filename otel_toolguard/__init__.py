@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         ToolGuardError,
         find_trip,
     )
-    from otel_toolguard.session import Session, current_session
+    from otel_toolguard.lookup import current_session
+    from otel_toolguard.session import Session
     from otel_toolguard.settings import Policy
     from otel_toolguard.stores.memory import MemoryStore
 
@@ -58,7 +59,7 @@ _HOMES = {
     "SettingsWarning": "errors",
     "ToolGuardError": "errors",
     "Trip": "core.decision",
-    "current_session": "session",
+    "current_session": "lookup",
     "find_trip": "errors",
     "guard_tool": "decorator",
 }

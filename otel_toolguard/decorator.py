@@ -16,6 +16,7 @@ from otel_toolguard.arguments import Binder
 from otel_toolguard.attempt import Attempt, Guard, here, logger, unfelt
 from otel_toolguard.errors import CircuitOpen, SessionMissing, SettingsError
 from otel_toolguard.generators import Uncounted, settle_future, settle_later, through, through_async
+from otel_toolguard.lookup import place_here
 from otel_toolguard.session import unguarded
 from otel_toolguard.tool import Tool
 
@@ -256,7 +257,7 @@ def _attempt(
 ) -> Attempt | Uncounted | None:
     """The admitted or refused call; None where an adapter counts this very call already."""
     try:
-        place = here.get()
+        place = place_here()
         inside = place.inside if place is not None else None
         if inside is not None and inside.body is not None and _same(inside.body, wrapped):
             inside.executions += 1

@@ -17,8 +17,11 @@ from otel_toolguard.attempt import Guard, Place, here, unfelt
 from otel_toolguard.controls import Controls
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.errors import CircuitOpen, SessionStopped, SettingsError
+from otel_toolguard.fresh import run_fresh
 from otel_toolguard.settings import ENVIRONMENT, Policy
 from otel_toolguard.stores import resolve
+from otel_toolguard.stores.memory import MemoryStore
+from otel_toolguard.stores.workers import tell_once
 from otel_toolguard.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -65,6 +68,8 @@ class Session(Controls):
         self.id = secrets.token_hex(8) if id is None else str(id)
         self.policy = policy or default_policy()
         kept = resolve(store)
+        if id is not None and isinstance(kept, MemoryStore):
+            tell_once()  # a session without a name is nobody else's
         telemetry = telemetry or default_telemetry(self.policy.mode)
         if telemetry is not None:
             telemetry.prepare(self.policy.rules)
@@ -224,6 +229,26 @@ class Session(Controls):
         run_id = self._current_run() or ""
         self.guard.transact(lambda state: self.policy.chain.retry(state, run_id, kind, attempt))
 
+    def run_fresh(self, function: Callable[[], Any], *, attempts: int = 2) -> Any:
+        """Calls the function in a run of its own, and again in a fresh one while the run was stopped.
+
+        Rings, streaks and refusals start anew each time, ceilings of the session go on counting. Rules are told of each
+        further try as a retry of the kind ``fresh_run``.
+
+        Args:
+            function: Takes nothing; sync or async.
+            attempts: How often it is called at most, the first time included.
+
+        Returns:
+            What the function returned; an awaitable of that if the function is async.
+
+        Raises:
+            ValueError: ``attempts`` is no whole number from 1.
+            CircuitOpen: The last run was stopped too, or the session as a whole, which no fresh run would help. It is
+                the exception that left the function; ``SessionStopped`` where a framework swallowed it.
+        """
+        return run_fresh(self, function, attempts)
+
     def bind(self, function: F) -> F:
         """The function, made to run in this session and under the current span, in whatever thread it is called.
 
@@ -308,13 +333,6 @@ async def _stepped_async(context: contextvars.Context, generator: Any) -> Any:
 async def _whole(step: Any) -> Any:
     """A task takes coroutines only."""
     return await step
-
-
-def current_session() -> Session | None:
-    """The session whose block, or framework run, the current code is in; None outside any."""
-    place = here.get()
-    session: Session | None = place.session if place is not None else None
-    return session
 
 
 @lru_cache(maxsize=1024)
