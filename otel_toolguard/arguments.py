@@ -27,7 +27,7 @@ class Binder:
         function: The tool's body.
     """
 
-    __slots__ = ("_bound", "_defaults", "_dropped", "_positional", "_signature", "_simple")
+    __slots__ = ("_bound", "_defaults", "_dropped", "_given", "_positional", "_signature", "_simple")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
@@ -43,6 +43,7 @@ class Binder:
             parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             for parameter in parameters
         )
+        self._given = _given_by_name(function)
         self._dropped = frozenset(
             parameter.name
             for index, parameter in enumerate(parameters)
@@ -52,7 +53,8 @@ class Binder:
         self._defaults = {
             parameter.name: parameter.default
             for parameter in parameters
-            if parameter.default is not inspect.Parameter.empty and parameter.name not in self._dropped
+            if parameter.default is not inspect.Parameter.empty
+            and parameter.name not in self._dropped
         }
 
     def bind(self, instance: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +62,9 @@ class Binder:
         bound = self._quick(instance, args, kwargs) if self._simple else self._slow(instance, args, kwargs)
         for name in self._dropped:
             bound.pop(name, None)
+        for name, value in self._given.items():  # said again or not, it is one call
+            if name in bound and _alike(bound[name], value):
+                del bound[name]
         return bound
 
     def _quick(self, instance: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,6 +96,23 @@ class Binder:
             elif name != receiver:
                 flat[name] = value
         return flat
+
+
+def _given_by_name(function: Any) -> dict[str, Any]:
+    """What a partial was given by name, which the host said and not the model."""
+    given: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        given = {**function.keywords, **given}
+        function = function.func
+    return given
+
+
+def _alike(said: Any, given: Any) -> bool:
+    """Whether it is the same thing; only plain values are asked whether they are equal."""
+    return said is given or (type(said) is type(given) and type(said) in _PLAIN and bool(said == given))
+
+
+_PLAIN = (str, int, float, bool, bytes)
 
 
 def _is_method(function: Any) -> bool:

@@ -103,7 +103,10 @@ TABLE = [
     ("a".join, (["b"],), {}, {"iterable": ["b"]}),
     (dict, (), {"a": 1}, {"*": [], "a": 1}),
     (functools.partial(plain, 1), (), {}, {"b": 2}),
-    (functools.partial(plain, b=9), (1,), {}, {"a": 1, "b": 9}),
+    (functools.partial(plain, b=9), (1,), {}, {"a": 1}),  # the host said b
+    (functools.partial(plain, b=9), (1,), {"b": 9}, {"a": 1}),
+    (functools.partial(plain, b=9), (1,), {"b": 8}, {"a": 1, "b": 8}),
+    (functools.partial(functools.partial(plain, b=9), b=8), (1,), {}, {"a": 1}),
 ]  # fmt: skip
 
 

@@ -156,8 +156,8 @@ _THIRDS = 1e-6  # three thirds are a little less than one in binary
 
 
 def share_of(limit: float, count: float) -> float:
-    """How much of a limit is used: 1 and more if it is reached, although thirds do not add up exactly."""
-    return max(1.0, count / limit) if count > limit - _THIRDS else count / limit
+    """How much of a limit is used, and no less than that although thirds do not add up exactly."""
+    return (count + _THIRDS) / limit
 
 
 def next_whole(count: float) -> int:

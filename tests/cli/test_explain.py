@@ -442,7 +442,8 @@ def test_the_environment_does_not_count(monkeypatch):
 
 
 def test_the_documented_settings_load(tmp_path):
-    """The TOML in docs/detection.md is a policy, and its tool is a poller."""
+    """The TOML in docs/detection.md are policies: one with fewer laps for short cycles, one with a poller."""
     text = (Path(__file__).parents[2] / "docs" / "detection.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
-    assert settings_of({"toml": block}, tmp_path).tool("get_build").poll is True
+    stricter, polling = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    assert dict(settings_of({"toml": stricter}, tmp_path).plugins)["repeat_guard"].limits == {2: 3, 3: 3}
+    assert settings_of({"toml": polling}, tmp_path).tool("get_build").poll is True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from otel_toolguard.core.decision import Finding, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from otel_toolguard.core.call import ToolCall
     from otel_toolguard.core.decision import Trip
@@ -69,31 +69,34 @@ class CallCeiling:
                         return found
                     top = found if top is None or found.share > top.share else top
                 counting = counting.above
-        counting = run if self._narrow else None
-        while counting is not None:
-            if narrow := self._narrower(counting, call):
-                return narrow
-            counting = counting.above
+        return self._top(run, call, top) if self._narrow else top
+
+    def _top(self, run: RunState, call: ToolCall, top: Finding | None) -> Finding | None:
+        """The narrower ceiling that refuses, else whatever is nearest to its limit."""
+        for counting in run.lineage():
+            for found in self._narrower(counting, call):
+                if found.share >= 1:
+                    return found
+                top = found if top is None or found.share > top.share else top
         return top
 
-    def _narrower(self, run: RunState, call: ToolCall) -> Finding | None:
-        """Ceilings that refuse single calls and let the run go on."""
+    def _narrower(self, run: RunState, call: ToolCall) -> Iterator[Finding]:
+        """Ceilings that refuse single calls and let the run go on; those of which half is used."""
         raised = run.session.raised
-        if self.signature is not None:
+        if self.signature is not None and call.whole:  # a call that is not signed in full is no repeat
             used, limit = run.signatures.get(call.signature, 0), _raised(raised, "signature", self.signature)
-            if used >= limit:
-                return self._finding("signature", "this very call", used, limit, f"signature = {used + 1}")
+            if 2 * used >= limit:
+                yield self._finding("signature", "this very call", used, limit, f"signature = {used + 1}")
         if self.tools and (glob := self._glob(call.tool)) is not None:
             used, limit = run.tools.get(call.tool, 0), _raised(raised, f"tools.{glob}", self.tools[glob])
-            if used >= limit:
+            if 2 * used >= limit:
                 setting = f'tools = {{"{glob}" = {used + 1}}}'
-                return self._finding("tool", f"tool {call.tool}", used, limit, setting)
+                yield self._finding("tool", f"tool {call.tool}", used, limit, setting)
         if call.tool_class in self.classes:
             limit = _raised(raised, f"classes.{call.tool_class}", self.classes[call.tool_class])
-            if (used := run.classes.get(call.tool_class, 0)) >= limit:
+            if 2 * (used := run.classes.get(call.tool_class, 0)) >= limit:
                 setting = f"classes = {{{call.tool_class} = {used + 1}}}"
-                return self._finding("tool", f"class {call.tool_class}", used, limit, setting)
-        return None
+                yield self._finding("tool", f"class {call.tool_class}", used, limit, setting)
 
     def _glob(self, tool: str) -> str | None:
         return next((glob for glob in self.tools if fnmatchcase(tool, glob)), None)

@@ -72,9 +72,9 @@ class SignatureFailures:
             del mine[next(iter(mine))]
         mine[call.signature] = [failures, outcome.volatile]
         limit = limit_of(call.overrides, self.name, self.limit)
-        if 2 * failures < limit:
-            return None
         share = share_of(limit, failures)
+        if share < 0.5:
+            return None
         same = " with the same error" if self.same_error else ""
         row = " in a row" if self.count == "consecutive" else ""
         row += " (transient failures count a third)" if outcome.failure == "transient" else ""
