@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 SHARED ?= ../shared
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
-.PHONY: setup demo test lint types quality live bench pins changelog clean
+.PHONY: setup demo test lint types quality live bench contract pins changelog clean
 
 setup: $(READY)
 
@@ -39,6 +39,10 @@ quality: setup
 	$(QUALITY) --profile conservative --min-wedges 85 --min-storms 100 --min-cut 55 --max-healthy-no-toys 0
 	$(QUALITY) --policy tests/quality/stricter.toml --min-wedges 98 --min-storms 100 --min-cut 73 --max-healthy-no-toys 0
 	SHARED=$(SHARED) $(BIN)/python -m pytest -s tests/quality
+
+# The contract that every adapter keeps; a line per adapter at the end.
+contract: setup
+	$(BIN)/python -m pytest -s integrations/*/tests/test_contract.py
 
 live: setup
 	$(BIN)/python -m pytest tests/live
