@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 SHARED ?= ../shared
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
-.PHONY: setup demo test lint types quality live bench contract pins changelog clean
+.PHONY: setup demo test lint types quality live bench contract fuzz pins changelog clean
 
 setup: $(READY)
 
@@ -43,6 +43,10 @@ quality: setup
 # The contract that every adapter keeps; a line per adapter at the end.
 contract: setup
 	$(BIN)/python -m pytest -s integrations/*/tests/test_contract.py
+
+# A million hostile values through signature and fingerprints; a bounded part of it is among the tests.
+fuzz: setup
+	$(BIN)/python tests/fuzz/run.py --values 1000000 --seed 1
 
 live: setup
 	$(BIN)/python -m pytest tests/live

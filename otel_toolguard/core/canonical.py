@@ -62,7 +62,7 @@ def canonical(value: Any, mask: Callable[[str], str] | None = None, *, mask_numb
     text = "".join(writer.parts)
     if len(text) > TEXT_LIMIT:
         return Canonical(f"!long{len(text)}{text[:ENDS]}{text[-ENDS:]}", False)
-    return Canonical(text, writer.whole)
+    return Canonical(text if writer.whole else text + "!part", writer.whole)  # never the text of what is whole
 
 
 def _flat(value: dict[Any, Any]) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from otel_toolguard.core.shell import Command, Scan, programs
 
@@ -152,10 +152,11 @@ def command_text(arguments: Mapping[str, object] | None) -> str | None:
         that a shell would read the same words. None if there is no such text.
     """
     for name in COMMAND_ARGUMENTS:
-        value = arguments.get(name) if arguments else None
-        if isinstance(value, str):
-            return value
-        if isinstance(value, (list, tuple)) and value and all(isinstance(word, str) for word in value):
+        value: Any = arguments.get(name) if arguments else None
+        kind = type(value)  # not isinstance, which asks the value: it may lie or raise
+        if issubclass(kind, str):
+            return str.__str__(value)
+        if (kind is list or kind is tuple) and value and all(type(word) is str for word in value):
             return "\n".join(value) if " " in value[0] else shlex.join(value)
     return None
 

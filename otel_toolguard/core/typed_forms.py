@@ -33,9 +33,11 @@ def typed_form(value: Any) -> tuple[str, Any, bool]:
     fields = getattr(kind, "__dataclass_fields__", None)
     if type(fields) is dict:
         return name, {field: getattr(value, field, None) for field in fields}, True
-    if hasattr(kind, "model_fields") and hasattr(value, "__pydantic_fields_set__"):
-        extra = getattr(value, "__pydantic_extra__", None)
-        return name, _attributes(value) | (extra if type(extra) is dict else {}), True
+    fields = getattr(kind, "__pydantic_fields__", None)
+    if type(fields) is dict:
+        said, extra = _attributes(value), getattr(value, "__pydantic_extra__", None)
+        said = {field: said[field] for field in fields if field in said}  # the rest are cached properties
+        return name, said | extra if type(extra) is dict else said, True
     return name, _state(value), kind is not object and _shows_its_state(kind, object)
 
 
@@ -47,8 +49,10 @@ _MRO: Any = type.__dict__["__mro__"].__get__
 
 
 def _name(thing: Any) -> str:
-    words = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", getattr(thing, "__name__", ""))
-    return ".".join([word if isinstance(word, str) else "" for word in words])
+    module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", None)
+    if name is None:
+        name = getattr(thing, "__name__", "")
+    return f"{module if type(module) is str else ''}.{name if type(name) is str else ''}"
 
 
 def _shows_its_state(kind: type, base: type) -> bool:
@@ -70,7 +74,9 @@ def _slots(base: type) -> list[tuple[str, Any]]:
 
 def _attributes(value: Any) -> dict[Any, Any]:
     found = getattr(value, "__dict__", None)
-    return dict.copy(found) if isinstance(found, dict) else {}
+    if type(found) is dict:
+        return found.copy()
+    return dict(dict.items(found)) if isinstance(found, dict) else {}  # past methods of its own
 
 
 def _state(value: Any) -> dict[Any, Any] | None:
@@ -101,6 +107,9 @@ _ARGUMENTS: Any = BaseException.__dict__["args"].__get__
 
 
 def _text(value: Any) -> str:
+    kind: Any = type(value)
+    if kind.__str__ is object.__str__:  # it goes by the name of another; what it says holds its address
+        raise TypeError(_name(kind))
     return str(value)
 
 
@@ -127,11 +136,11 @@ def _view(value: memoryview) -> list[Any]:
 def _scalar(value: Any) -> list[Any]:
     """With its dtype, since one number is many times and dates; what Python has no number for is written as text."""
     item = value.item()
-    return [str(value.dtype), str(value) if type(item) is type(value) else item]
+    return [_text(value.dtype), _text(value) if type(item) is type(value) else item]
 
 
 def _array(value: Any) -> list[Any]:
-    form = [str(value.dtype), value.shape]
+    form = [_text(value.dtype), value.shape]
     if (value.size if value.dtype.hasobject else value.nbytes) > OCTETS_LIMIT:
         return _Part(form)
     # The bytes of an array of objects are addresses.
