@@ -4,9 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SHARED ?= ../shared
+SCHEMAS ?= .venv-schemas
+ENRICH ?= .venv-enrich
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
-.PHONY: setup demo test lint types quality live bench contract fuzz pins changelog clean
+.PHONY: setup demo test lint types quality live bench contract fuzz schemas enrich pins changelog clean
 
 setup: $(READY)
 
@@ -44,6 +46,26 @@ quality: setup
 contract: setup
 	$(BIN)/python -m pytest -s integrations/*/tests/test_contract.py
 
+# Schemas of guarded tools in each framework, byte by byte; the frameworks have an environment of their own.
+schemas: $(SCHEMAS)/.ready
+	$(SCHEMAS)/bin/python -m pytest tests/schemas
+
+$(SCHEMAS)/.ready: pyproject.toml tests/schemas/requirements.txt constraints.txt
+	$(PYTHON) -m venv $(SCHEMAS)
+	sed '/^websockets==/d' constraints.txt > $(SCHEMAS)/constraints.txt  # openai-agents wants an older one
+	$(SCHEMAS)/bin/python -m pip install --quiet --constraint $(SCHEMAS)/constraints.txt --requirement tests/schemas/requirements.txt --editable . --editable "integrations/langchain[instruments]"
+	touch $(SCHEMAS)/.ready
+
+# Beside each other instrumentation one span a call; a process per file, for some cannot be taken off again.
+enrich: $(ENRICH)/.ready
+	for file in tests/enrich/test_*.py; do $(ENRICH)/bin/python -m pytest -q $$file || exit 1; done
+
+$(ENRICH)/.ready: pyproject.toml tests/enrich/requirements.txt
+	$(PYTHON) -m venv $(ENRICH)
+	$(ENRICH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(ENRICH)/bin/python -m pip install --quiet --requirement tests/enrich/requirements.txt --editable . --editable integrations/langchain
+	touch $(ENRICH)/.ready
+
 # A million hostile values through signature and fingerprints; a bounded part of it is among the tests.
 fuzz: setup
 	$(BIN)/python tests/fuzz/run.py --values 1000000 --seed 1
@@ -61,4 +83,4 @@ changelog: setup
 	$(BIN)/towncrier build --yes
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

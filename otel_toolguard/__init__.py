@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ToolGuardError,
         find_trip,
     )
+    from otel_toolguard.inspection import assert_guarded
     from otel_toolguard.lookup import current_session
     from otel_toolguard.session import Session
     from otel_toolguard.settings import Policy
@@ -43,6 +44,7 @@ __all__ = [
     "ToolGuardError",
     "Trip",
     "__version__",
+    "assert_guarded",
     "current_session",
     "find_trip",
     "guard_tool",
@@ -59,6 +61,7 @@ _HOMES = {
     "SettingsWarning": "errors",
     "ToolGuardError": "errors",
     "Trip": "core.decision",
+    "assert_guarded": "inspection",
     "current_session": "lookup",
     "find_trip": "errors",
     "guard_tool": "decorator",

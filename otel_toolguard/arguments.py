@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+import types
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ class Binder:
         function: The tool's body.
     """
 
-    __slots__ = ("_bound", "_defaults", "_dropped", "_given", "_positional", "_signature", "_simple")
+    __slots__ = ("_bound", "_defaults", "_dropped", "_first", "_given", "_positional", "_signature", "_simple")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
@@ -44,17 +45,21 @@ class Binder:
             for parameter in parameters
         )
         self._given = _given_by_name(function)
+        hints = _hints(function)
         self._dropped = frozenset(
             parameter.name
             for index, parameter in enumerate(parameters)
-            if _is_injected(parameter) or (index == 0 and is_method and parameter.name in _RECEIVERS)
+            if _is_injected(parameter, hints.get(parameter.name))
+            or (index == 0 and is_method and parameter.name in _RECEIVERS)
         )
+        # The first parameter, where only what it is given can tell that a framework injects it.
+        bare = [each.name for each in parameters[:1] if each.annotation is inspect.Parameter.empty]
+        self._first = bare[0] if bare and bare[0] not in self._dropped else None
         self._positional = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
         self._defaults = {
             parameter.name: parameter.default
             for parameter in parameters
-            if parameter.default is not inspect.Parameter.empty
-            and parameter.name not in self._dropped
+            if parameter.default is not inspect.Parameter.empty and parameter.name not in self._dropped
         }
 
     def bind(self, instance: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,6 +67,10 @@ class Binder:
         bound = self._quick(instance, args, kwargs) if self._simple else self._slow(instance, args, kwargs)
         for name in self._dropped:
             bound.pop(name, None)
+        if self._first is not None:
+            kind: Any = type(bound.get(self._first))
+            if _is_context(kind):
+                del bound[self._first]
         for name, value in self._given.items():  # said again or not, it is one call
             if name in bound and _alike(bound[name], value):
                 del bound[name]
@@ -132,11 +141,44 @@ def _has(thing: Any, name: str) -> bool:
         return False
 
 
-def _is_injected(parameter: inspect.Parameter) -> bool:
+def _hints(function: Any) -> dict[str, Any]:
+    """Annotations as the types that they stand for, without those whose names only a type checker knows."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    try:
+        return get_type_hints(function, include_extras=True)
+    except Exception:  # one of the names cannot be resolved, or it is a builtin or a hostile object
+        pass
+    known: dict[str, Any] = {}
+    try:
+        names = getattr(inspect.unwrap(function), "__globals__", {})
+        written = dict(getattr(function, "__annotations__", {}))
+    except Exception:
+        return known
+    for name, annotation in written.items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            known |= get_type_hints(alone, globalns=names, include_extras=True)
+        except Exception:
+            pass
+    return known
+
+
+def _is_injected(parameter: inspect.Parameter, hint: Any) -> bool:
+    if hint is not None and _INJECTED.search(_spelled(hint)) is not None:
+        return True
     if parameter.annotation is inspect.Parameter.empty:
         return parameter.name in ("run_manager", "tool_call_id")
     annotation = parameter.annotation
     return _INJECTED.search(annotation if isinstance(annotation, str) else _spelled(annotation)) is not None
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_context(kind: type) -> bool:
+    """Whether it is one of the classes that frameworks inject, or below one."""
+    return any(_INJECTED.search(f"{each.__module__}.{each.__qualname__}") for each in kind.__mro__)
 
 
 def _spelled(annotation: Any) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 import weakref
-from contextvars import ContextVar
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.call import ToolCall
 from otel_toolguard.core.canonical import FORM_VERSION
-from otel_toolguard.core.decision import Permit, Refuse, Settled
+from otel_toolguard.core.decision import SILENT, Permit, Refuse, Settled
 from otel_toolguard.errors import CircuitOpen, SessionStopped
-from otel_toolguard.outcomes import Ended, of_exception, of_result, outcome, uncompared
+from otel_toolguard.outcomes import OK, Ended, of_exception, of_result, outcome, uncompared
+from otel_toolguard.place import Place, here
+from otel_toolguard.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from otel_toolguard.telemetry import Telemetry
     from otel_toolguard.telemetry.spans import Live
     from otel_toolguard.tool import Tool
+
+__all__ = ["Attempt", "Guard", "Place", "here", "logger", "unfelt"]
 
 logger = logging.getLogger("otel_toolguard")
 SPANS_PER_CIRCUIT = 10  # refused calls beyond it are counted, but have no span of their own
@@ -68,9 +71,14 @@ class Guard:
         conversation_id: The caller's own id of the conversation, None if there is none.
         on_trip: Told of each trip; an exception it raises is logged, never felt.
         clock: Seconds on a clock that never goes back.
+
+    Attributes:
+        judges: Whether calls are counted and may be refused.
+        chain: The rules of the policy.
     """
 
-    __slots__ = ("clock", "conversation_id", "on_trip", "policy", "quiet", "session_id", "signer", "store", "telemetry")
+    __slots__ = ("_entry", "_key_id", "chain", "clock", "conversation_id", "judges", "on_trip", "policy", "quiet",
+                 "session_id", "signer", "store", "telemetry")  # fmt: skip
 
     def __init__(
         self,
@@ -93,22 +101,35 @@ class Guard:
         self.on_trip = on_trip
         self.clock = clock
         self.quiet: set[str] = set()  # what has had its refused spans
+        self.judges = session_id is not None and policy.mode != "off"
+        self.chain = policy.chain
+        self._key_id = signer.key_id
+        # A store of this process needs no closure for a step.
+        self._entry = store.entry if isinstance(store, MemoryStore) and store.is_plain else None
 
-    @property
-    def judges(self) -> bool:
-        """Whether calls are counted and may be refused."""
-        return self.session_id is not None and self.policy.mode != "off"
+    def transact(self, step: Callable[..., Any], *given: Any) -> Any:
+        """Runs ``step(state, *given)`` on the session's state as one atomic step.
 
-    def transact(self, step: Callable[[SessionState], Any]) -> Any:
-        """Runs a step on the session's state; signatures of another key or canonical form make it start fresh."""
-        key_id = self.signer.key_id
+        Signatures of another key or canonical form make the session start fresh.
+        """
+        find, key_id = self._entry, self._key_id
+        if find is None:
 
-        def checked(state: SessionState) -> Any:
-            if state.key_id != key_id or state.form != FORM_VERSION:
-                _start_fresh(state, key_id)
-            return step(state)
+            def checked(state: SessionState) -> Any:
+                if state.key_id != key_id or state.form != FORM_VERSION:
+                    _start_fresh(state, key_id)
+                return step(state, *given)
 
-        return self.store.transact(self.session_id or "", checked)
+            return self.store.transact(self.session_id or "", checked)
+        while True:
+            entry = find(self.session_id or "")
+            with entry.lock:
+                if entry.gone:  # forgotten between look-up and lock
+                    continue
+                state = entry.state
+                if state.key_id != key_id or state.form != FORM_VERSION:
+                    _start_fresh(state, key_id)
+                return step(state, *given)
 
     def tell(self, trip: Trip, live: Live | None, *, observed_only: bool = False) -> None:
         """Says once, everywhere, that a circuit opened (or, observing, would have)."""
@@ -134,38 +155,7 @@ def _start_fresh(state: SessionState, key_id: str) -> None:
     state.key_id, state.form = key_id, FORM_VERSION
 
 
-class Place:
-    """Where in the tree of runs and calls the current code is.
-
-    Attributes:
-        guard: Judges the calls made here.
-        run_id: The run they belong to.
-        above: The run inside one of whose calls this run started, None for a run of its own.
-        inside: The guarded call whose body is running, None outside any.
-        last: The run that was begun last from here: this one, or a framework's run inside this block.
-        outer: The place to go back to.
-        session: The session object that opened this place, None if an adapter did.
-    """
-
-    __slots__ = ("above", "guard", "inside", "last", "outer", "run_id", "session")
-
-    def __init__(
-        self, guard: Guard, run_id: str, *, above: str | None = None, inside: Attempt | None = None,
-        outer: Place | None = None, session: Any = None,
-    ) -> None:  # fmt: skip
-        self.guard = guard
-        self.run_id = run_id
-        self.above = above
-        self.inside = inside
-        self.last = run_id
-        self.outer = outer
-        self.session = session
-
-
-here: ContextVar[Place | None] = ContextVar("otel_toolguard.here", default=None)
-
-
-class Attempt:
+class Attempt(Place):
     """One call: admitted or refused on construction, then entered, left and ended by whoever runs the body.
 
     Args:
@@ -179,8 +169,8 @@ class Attempt:
         body: The function that an adapter is about to have run, so that a decorator on it does not count it again.
     """
 
-    __slots__ = ("_live", "_started", "_tokens", "body", "call", "executions", "guard", "nudges", "permit",
-                 "place", "refused", "seen", "tool")  # fmt: skip
+    __slots__ = ("_known", "_live", "_started", "_tokens", "body", "call", "executions", "nudges", "permit", "place",
+                 "refused", "seen", "tool")  # fmt: skip
 
     def __init__(
         self, guard: Guard, place: Place | None, tool: Tool, arguments: Mapping[str, Any] | str, *,
@@ -189,7 +179,11 @@ class Attempt:
         body: Any = None,
     ) -> None:  # fmt: skip
         self.guard = guard
-        self.place = place
+        self.place = self.outer = place
+        if place is not None:
+            self.run_id = self.last = place.run_id
+            self.above = place.above
+            self.session = place.session
         self.tool = tool
         self.body = body
         self.executions = 0
@@ -199,26 +193,25 @@ class Attempt:
         self.nudges: tuple[str, ...] = ()  # sentences for the model, to stand beside the result
         self._live: Live | None = None
         try:
+            self._known = known = tool.known(guard.policy)
             self.call: ToolCall = tool.call(
-                arguments,
-                guard.policy,
-                guard.signer,
-                call_id=call_id,
-                batch=batch,
-                siblings=siblings,
-                agent=agent,
-                reached=reached,
-            )
-            if not guard.quiet or not self._is_quiet():
+                arguments, guard.policy, guard.signer, call_id, batch, siblings, agent, reached
+            )  # fmt: skip
+            if guard.telemetry is not None and not (guard.quiet and self._is_quiet()):
                 self._live = self._open()
-            if place is not None and guard.judges and tool.traits(guard.policy, None).enabled:
+            if place is not None and guard.judges and known.by_name.enabled:
                 self._admit(place)
         except BaseException as fault:
             self._not_admitted(fault)
-        self._started = time.perf_counter()
+        self._started = perf_counter()
+
+    @property
+    def inside(self) -> Attempt:  # type: ignore[override]
+        """The call itself: it is the place where its body runs."""
+        return self
 
     def _not_admitted(self, fault: BaseException) -> None:
-        self._started = time.perf_counter()
+        self._started = perf_counter()
         if not hasattr(self, "call"):
             self.call = ToolCall(self.tool.name, f"{self.tool.name}:", whole=False)
             self._live = self._open()
@@ -246,11 +239,8 @@ class Attempt:
 
     def _admit(self, place: Place) -> None:
         guard, call, live = self.guard, self.call, self._live
-        chain, at = guard.policy.chain, guard.clock()
-        link = live.link if live else None
-        admission = guard.transact(
-            lambda state: chain.admit(state, place.run_id, call, above=place.above, link=link, at=at)
-        )
+        link = live.link if live is not None else None
+        admission = guard.transact(guard.chain.admit, place.run_id, call, place.above, link, guard.clock())
         if isinstance(admission, Permit):
             self.permit = admission
             if admission.nudges:
@@ -281,12 +271,10 @@ class Attempt:
 
     def enter(self) -> None:
         """Makes this call the current one, for the body that runs next; to be left in the same frame."""
-        place = self.place
-        inner = None
-        if place is not None:
-            inner = Place(place.guard, place.run_id, above=place.above, inside=self, outer=place, session=place.session)
+        live = self._live
         self._tokens: tuple[Token[Place | None], object] | None = (
-            here.set(inner), self._live.attach() if self._live is not None else None
+            here.set(None if self.place is None else self),
+            None if live is None or live.silent else live.attach(),
         )  # fmt: skip
 
     def leave(self) -> None:
@@ -298,13 +286,15 @@ class Attempt:
             here.reset(mine)
         except ValueError:  # a suspended body is closed from elsewhere, such as by the garbage collector:
             return  # that context is none of ours
-        if self._live is not None:
+        if theirs is not None and self._live is not None:
             self._live.detach(theirs)
 
     def returned(self, result: Any, ended: Ended | None = None) -> None:
         """Settles a call whose body returned; ``ended`` overrides what its result says about success."""
         try:
-            ended = ended or of_result(self.call, self.seen[0] if self.seen is not None else result)
+            if ended is None:
+                said = result if self.seen is None else self.seen[0]
+                ended = OK if type(said) is str else of_result(self.call, said)
         except Exception as fault:
             unfelt("read a result", fault)
             ended = Ended("unknown")
@@ -321,7 +311,7 @@ class Attempt:
         if isinstance(error, SessionStopped) and self.permit is not None and self.place is not None:
             guard, run_id, trip = self.guard, self.place.run_id, error.trip
             try:
-                guard.transact(lambda state: guard.policy.chain.adopt(state, run_id, trip))
+                guard.transact(guard.chain.adopt, run_id, trip)
             except Exception as fault:
                 unfelt("hand on a stop", fault)
 
@@ -338,23 +328,24 @@ class Attempt:
             self.raised(GeneratorExit())
 
     def _end(self, ended: Ended, result: Any) -> None:
-        seconds = time.perf_counter() - self._started
+        seconds = perf_counter() - self._started
         guard = self.guard
         settled = None
         try:
-            compared = self.tool.comparer(guard.policy)
-            if compared is not None and self.seen is not None:
-                result = self.seen[0]
+            compared = None
+            if self._known.by_name.result_key is not None:
+                compared = self.tool.comparer(guard.policy)
+                result = self.seen[0] if self.seen is not None else result
             if ended.kind == "failed":
                 ended = self._passing(ended)
-            needs = guard.policy.chain.needs if self.permit else _NOTHING
+            needs = guard.chain.needs if self.permit else _NOTHING
             record = outcome(ended, result, seconds, guard.signer, needs, compared)
         except Exception as fault:
             unfelt("compare a result", fault)
             record = uncompared(ended, seconds)
         try:
             if self.permit is not None:
-                settled = self._settle(record)
+                settled = self._settle(record, self.permit)
         except Exception as fault:
             unfelt("settle a call", fault)
         finally:
@@ -369,17 +360,17 @@ class Attempt:
         may_pass = self.tool.passes(self.guard.policy, ended.error_type, ended.message or "", was)
         return ended if may_pass == was else ended._replace(failure="transient" if may_pass else "permanent")
 
-    def _settle(self, record: Outcome) -> Settled:
-        guard, call, live = self.guard, self.call, self._live
-        place, permit = self.place, self.permit
-        chain, at = guard.policy.chain, guard.clock()
-        link = live.link if live else None
+    def _settle(self, record: Outcome, permit: Permit) -> Settled:
+        guard, live = self.guard, self._live
+        link = live.link if live is not None else None
         settled: Settled = guard.transact(
-            lambda state: chain.settle(state, place.run_id, permit.number, call, record, link, at)  # type: ignore[union-attr]
+            guard.chain.settle, self.run_id, permit.number, self.call, record, link, guard.clock()
         )
-        for again in range(1, self.executions):  # a retry of the framework's own, below the adapter
-            run_id = place.run_id  # type: ignore[union-attr]
-            guard.transact(functools.partial(chain.retry, run_id=run_id, kind="execution", attempt=again))
+        if self.executions > 1:  # retries of the framework's own, below the adapter
+            for again in range(1, self.executions):
+                guard.transact(guard.chain.retry, self.run_id, "execution", again)
+        if settled is SILENT:
+            return settled
         if settled.nudges:
             self.nudges += tuple(nudge.text for nudge in settled.nudges)
         if settled.trip is not None:

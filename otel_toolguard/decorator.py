@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import functools
 import inspect
-import types
-import warnings
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import wrapt
 
 from otel_toolguard.arguments import Binder
-from otel_toolguard.attempt import Attempt, Guard, here, logger, unfelt
-from otel_toolguard.errors import CircuitOpen, SessionMissing, SettingsError
-from otel_toolguard.generators import Uncounted, settle_future, settle_later, through, through_async
-from otel_toolguard.lookup import place_here
-from otel_toolguard.session import unguarded
+from otel_toolguard.callables import (
+    AGAIN,
+    beneath,
+    called_by,
+    given_to,
+    hints_of,
+    innermost,
+    is_bound,
+    is_generator_function,
+    layers,
+    name_of,
+    without_given,
+)
+from otel_toolguard.calls import Calls
+from otel_toolguard.errors import SettingsError
+from otel_toolguard.generators import settle_later
+from otel_toolguard.told import checked, said_of, told_again
 from otel_toolguard.tool import Tool
+from otel_toolguard.tool_objects import bodies, is_tool_object, known_kinds, looks_like_one, name_of_tool, rewrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from otel_toolguard.attempt import Attempt
     from otel_toolguard.core.classify import Risk, ToolClass
+    from otel_toolguard.errors import CircuitOpen
+    from otel_toolguard.generators import Uncounted
 
     Function = wrapt.FunctionWrapper[Any, Any]
     BoundFunction = wrapt.BoundFunctionWrapper[Any, Any]
@@ -37,6 +51,12 @@ F = TypeVar("F", bound="Callable[..., Any]")
 class BoundGuardedFunction(BoundFunction):
     """A guarded function taken from an instance or a class; copied and pickled like a bound method."""
 
+    @property
+    def guarded_tool(self) -> Tool:
+        """What the decorator was told about the tool."""
+        tool: Tool = self._self_parent.guarded_tool
+        return tool
+
     def __copy__(self) -> BoundGuardedFunction:
         return self
 
@@ -44,11 +64,20 @@ class BoundGuardedFunction(BoundFunction):
         receiver = self._self_instance
         if receiver is None or isinstance(receiver, type):
             return self
-        return self._self_parent.__get__(copy.deepcopy(receiver, memo), self._self_owner)
+        return self._self_parent.__get__(copy.deepcopy(receiver, memo), type(receiver))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        receiver = self._self_owner if self._self_instance is None else self._self_instance
+        receiver = self._self_instance
+        if receiver is None:
+            receiver = getattr(self, "_self_owner", None) or self._self_home()  # wrapt before 1.17 keeps no owner
         return getattr, (receiver, self.__wrapped__.__name__)
+
+    def _self_home(self) -> Any:
+        """The class in which the function was written."""
+        found: Any = sys.modules[self.__wrapped__.__module__]
+        for name in self.__wrapped__.__qualname__.split(".")[:-1]:
+            found = getattr(found, name)
+        return found
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return self.__reduce__()
@@ -59,15 +88,29 @@ class GuardedFunction(Function):
 
     __bound_function_wrapper__ = BoundGuardedFunction
 
-    def __init__(self, wrapped: Any, wrapper: Any, tool: Tool) -> None:
-        super().__init__(wrapped, wrapper)
-        self._self_tool = tool
+    def __init__(self, wrapped: Any, calls: Calls) -> None:
+        inner = wrapped.__func__ if isinstance(wrapped, (staticmethod, classmethod)) else wrapped
+        super().__init__(wrapped, calls.wrapper(inner))
+        self._self_calls = calls
 
     @property
     def guarded_tool(self) -> Tool:
         """What the decorator was told about the tool."""
-        tool: Tool = self._self_tool
+        tool: Tool = self._self_calls.tool
         return tool
+
+    def shares_its_calls_with(self, others: Iterable[GuardedFunction]) -> None:
+        """Makes it part of a tool of several functions, one of which may call another."""
+        functions = tuple(innermost(one) for one in others if one is not self)
+        self._self_calls.others += functions
+        self._self_calls.inside += functions
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """A method that overrides a guarded one and calls it makes one call of the tool, not two."""
+        above = [guard_within(vars(kind).get(name)) for kind in owner.__mro__[1:]]
+        mine = [one for one in above if one is not None and one.guarded_tool.name == self.guarded_tool.name]
+        self._self_calls.inside += tuple(map(innermost, mine))
+        super().__set_name__(owner, name)  # type: ignore[misc]
 
     def __copy__(self) -> GuardedFunction:
         return self
@@ -76,12 +119,63 @@ class GuardedFunction(Function):
         # Frameworks deep-copy agents with their tools; the counters are the session's, so one wrapper serves all.
         return self
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         # By name, like a function; pickle itself makes sure that this object is what the name leads to.
         return str(getattr(self.__wrapped__, "__qualname__", type(self.__wrapped__).__qualname__))
 
-    def __reduce_ex__(self, protocol: Any) -> str:
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         return self.__reduce__()
+
+
+class GuardedObject(GuardedFunction):
+    """A partial or a callable object with the guard on it; it has the name that it lacks by itself."""
+
+    def __init__(self, wrapped: Any, calls: Calls) -> None:
+        super().__init__(wrapped, calls)
+        inner = given_to(wrapped)
+        self._self_shown = inner if inner is not wrapped else None
+        # Whoever asks an object whether it is async asks its ``__call__``.
+        guarded = super().__call__
+        self._self_called = Function(wrapped.__call__, lambda _called, _, args, kwargs: guarded(*args, **kwargs))
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # No name leads to it: what arrives is the object with the guard put on again.
+        tool = self.guarded_tool
+        return _guarded, (self.__wrapped__, tool.name, said_of(tool))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__qualname__":  # a class cannot have a property of that name
+            return getattr(self._self_shown, name, self.__name__)
+        if name == "__annotations__":  # evaluated, for nothing leads from here to where their names are known
+            return hints_of(called_by(self.__wrapped__))
+        if name == "__signature__" and getattr(self.__wrapped__, "keywords", None) and self._self_shown is not None:
+            return without_given(self.__wrapped__)
+        return super().__getattr__(name)
+
+    __call__ = property(lambda self: self._self_called)
+    __name__ = property(lambda self: getattr(self._self_shown, "__name__", self.guarded_tool.name))
+    __doc__ = property(lambda self: (self.__wrapped__ if self._self_shown is None else self._self_shown).__doc__)
+
+
+class Later(Proxy):
+    """An awaitable that is no coroutine and may have more to offer, such as ``async with``."""
+
+    def __init__(self, result: Any, attempt: Attempt | Uncounted) -> None:
+        super().__init__(result)
+        self._self_attempt: Attempt | Uncounted | None = attempt
+
+    def __await__(self) -> Any:
+        return self._self_settling(self.__wrapped__).__await__()
+
+    async def __aenter__(self) -> Any:
+        return await self._self_settling(self.__wrapped__.__aenter__())
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self.__wrapped__.__aexit__(*error)
+
+    def _self_settling(self, awaitable: Any) -> Any:
+        attempt, self._self_attempt = self._self_attempt, None
+        return awaitable if attempt is None else settle_later(attempt, awaitable)
 
 
 @overload
@@ -116,8 +210,11 @@ def guard_tool(
     Use it bare (``@guard_tool``) or with arguments, below a framework's own decorator (``@tool`` above
     ``@guard_tool``). Name, signature, hints, docstring and kind of the function stay as they are.
 
+    A tool object of LangChain, OpenAI Agents, Pydantic AI or MCP's Python SDK, or one that an adapter made known, is
+    copied, with the guard on the function inside the copy; the object itself stays as it is, and unguarded.
+
     Args:
-        function: A function or method; sync, async or a generator of either kind.
+        function: A function or method (sync, async or a generator of either kind), or a tool object.
         name: The tool's name, None for the function's.
         tool_class: Overrides the class that the name suggests.
         risk: Overrides the risk: read_only, reversible or irreversible.
@@ -129,39 +226,111 @@ def guard_tool(
         fold: True to take texts in the arguments for equal that differ in Unicode composition or outer blanks only.
 
     Returns:
-        The guarded function. A function that is guarded already is returned as it is.
+        The guarded function, or the copy of the tool object. What is guarded already is returned as it is, unless
+        something is said about it here: then the function inside is guarded anew, and what was said before holds
+        where this says nothing.
 
     Raises:
-        SettingsError: The object is no function, or an argument has no valid value.
+        SettingsError: The object is neither a function nor a known tool object, or an argument has no valid value.
         CircuitOpen: From the guarded function, before its body: this call is refused.
         SessionStopped: From the guarded function, before its body: the run has ended.
     """
     if name is not None and not (isinstance(name, str) and name.strip() and name.isprintable()):
         raise SettingsError(f"name = {name!r:.60}; a tool's name is a text of visible characters, on one line")
-    told = {
+    given = {
         "tool_class": tool_class, "risk": risk, "poll": poll, "ignore": ignore, "key": key, "result_key": result_key,
         "fold": fold,
     }  # fmt: skip
-    _check_values(told)
+    told = checked(given)
     if function is None:
         return lambda target: _guarded(target, name, told)
     return _guarded(function, name, told)
 
 
-def _guarded(function: Any, name: str | None, told: dict[str, Any]) -> Any:
-    if _is_guarded(function):
+def _guarded(function: Any, name: str | None, told: Mapping[str, Any]) -> Any:
+    if is_tool_object(function):
+        return _guarded_object(function, name, told)
+    if name is None and not told and (is_guarded(function) or _hands_on_a_generator(function)):
         return function
+    if is_bound(function):  # the guard belongs inside, where the session is
+        return vars(function)[AGAIN].bind(_guarded(function.__wrapped__, name, told))
+    if guards(function):
+        return _guard(function.__wrapped__, told_again(function.guarded_tool, name, told))
     _check(function)
-    tool = _tool(function, name, told)
-    inner = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
-    return GuardedFunction(function, _wrapper(inner, tool, Binder(inner)), tool)
+    within = guard_within(function)
+    if within is None:
+        return _guard(function, Tool(name or name_of(function), **told))
+    return _guard(function, told_again(within.guarded_tool, name, told))
 
 
-def _is_guarded(function: Any) -> bool:
-    """Whether calls of it come to a guarded function anyway, bound or with some arguments given."""
-    while isinstance(function, (functools.partial, staticmethod, classmethod)):
-        function = function.func if isinstance(function, functools.partial) else function.__func__
-    return isinstance(function, (GuardedFunction, BoundGuardedFunction))
+def _guarded_object(thing: Any, name: str | None, told: Mapping[str, Any]) -> Any:
+    """A copy of a tool object with guarded functions inside; they are one tool, and one may call the other."""
+    if name is None and not told and all(map(is_guarded, bodies(thing))):
+        return thing
+    made: list[GuardedFunction] = []
+
+    def wrap(body: Any, **more: Any) -> Any:
+        if name is None and not told and is_guarded(body):
+            return body
+        if is_bound(body):
+            again = vars(body)[AGAIN].bind(wrap(body.__wrapped__, **more))
+            vars(again).update(more.get("attributes") or {})
+            return again
+        within, known_as = guard_within(body), name or name_of_tool(thing)
+        told_now = Tool(known_as, **told) if within is None else told_again(within.guarded_tool, known_as, told)
+        made.append(_guard(body.__wrapped__ if guards(body) else body, told_now, **more))
+        return made[-1]
+
+    copied = rewrapped(thing, wrap)
+    for one in made:
+        one.shares_its_calls_with(made)
+    return copied
+
+
+def _guard(
+    function: Any, tool: Tool, *, binder: Any = None, refusal: Callable[[CircuitOpen], Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> GuardedFunction:  # fmt: skip
+    descriptor = isinstance(function, (staticmethod, classmethod))
+    inner = function.__func__ if descriptor else function
+    within = guard_within(function)
+    inside = () if within is None else (innermost(within),)
+    calls = Calls(tool, binder or Binder(inner), Later, inside=inside, refusal=refusal)
+    kind: Any = GuardedFunction if descriptor or inspect.isroutine(function) else GuardedObject
+    if attributes:
+        kind = type(kind.__name__, (kind,), {key: staticmethod(value) for key, value in attributes.items()})
+    guarded: GuardedFunction = kind(function, calls)
+    return guarded
+
+
+def guards(function: Any) -> bool:
+    """Whether it is a guarded function itself, taken from an instance or not."""
+    return issubclass(type(function), (GuardedFunction, BoundGuardedFunction))
+
+
+def guard_within(function: Any) -> Any:
+    """The outermost guard on it, whatever other decorators stand around that; None if there is none."""
+    for layer in layers(function):
+        for one in (layer, inspect.getattr_static(type(layer), "__call__", None)):
+            if guards(one):
+                return one
+    return None
+
+
+def is_guarded(function: Any) -> bool:
+    """Whether calls of it come to a guarded function in any case: given arguments, a receiver or a session."""
+    while not guards(function):
+        inner = beneath(function)
+        if inner is None:
+            return guards(inspect.getattr_static(type(function), "__call__", None))
+        function = inner
+    return True
+
+
+def _hands_on_a_generator(function: Any) -> bool:
+    """Whether it returns the generator of a guarded function: that is counted when it is iterated, after the call."""
+    within = guard_within(function)
+    return within is not None and is_generator_function(innermost(within)) and not is_generator_function(function)
 
 
 def _check(function: Any) -> None:
@@ -169,221 +338,13 @@ def _check(function: Any) -> None:
         return
     if isinstance(function, type):
         raise SettingsError(f"guard_tool takes a function, not the class {function.__qualname__}; guard its methods")
-    if _is_tool_object(function):
-        kind = f"{type(function).__module__}.{type(function).__qualname__}"
+    if callable(function) and not looks_like_one(function):
+        return
+    accepted = f"guard_tool takes a function or a tool object ({', '.join(known_kinds())})"
+    kind = f"{type(function).__module__}.{type(function).__qualname__}"
+    if looks_like_one(function):
         raise SettingsError(
-            f"guard_tool takes a function; {kind} is a tool object, whose framework would go round the guard. Put "
+            f"{accepted}; {kind} is a tool object of another kind, whose framework would go round the guard. Put "
             "@guard_tool below the framework's own decorator, or use the framework's adapter"
         )
-    if not callable(function):
-        raise SettingsError(f"guard_tool takes a function, not {type(function).__name__}")
-
-
-def _is_tool_object(function: Any) -> bool:
-    """Frameworks call these objects' inner functions, never the object itself."""
-    own = getattr(function, "__dict__", {})
-    return any(name in own or hasattr(type(function), name) for name in _MARKS)
-
-
-_MARKS = ("args_schema", "on_invoke_tool", "function_schema")
-
-
-def _tool(function: Any, name: str | None, told: dict[str, Any]) -> Tool:
-    inner = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    return Tool(name or getattr(inner, "__name__", None) or type(inner).__name__, **told)
-
-
-def _check_values(told: dict[str, Any]) -> None:
-    from otel_toolguard.core.classify import RISKS, TOOL_CLASSES  # noqa: PLC0415
-
-    choices: tuple[str, ...]
-    for word, choices in (("tool_class", TOOL_CLASSES), ("risk", RISKS)):
-        value = told.get(word)
-        if value is not None and value not in choices:
-            raise SettingsError(f"unknown {word} {value!r}; valid are {', '.join(choices)}")
-    poll = told.get("poll")
-    if poll is not None and not isinstance(poll, bool) and not (isinstance(poll, int) and poll >= 1):
-        raise SettingsError(f"poll = {poll!r}; valid are True, False and a whole number from 1")
-    if isinstance(told.get("ignore"), str):
-        raise SettingsError("ignore takes a list of argument names, not one text")
-    if not isinstance(told.get("fold", False), bool):
-        raise SettingsError(f"fold = {told['fold']!r}; valid are True and False")
-    for word in ("key", "result_key"):
-        if told.get(word) is not None and not callable(told[word]):
-            raise SettingsError(f"{word} takes a function, not {type(told[word]).__name__}")
-
-
-def _wrapper(function: Any, tool: Tool, binder: Binder) -> Callable[..., Any]:
-    """The wrapper of the function's kind; wrapt hands it the function, its receiver and the arguments."""
-    inner = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    if not inspect.isroutine(inner):
-        inner = type(inner).__call__
-    kinds = (
-        (inspect.iscoroutinefunction, _run_async),
-        (inspect.isasyncgenfunction, _generate_async),
-        (inspect.isgeneratorfunction, _generate),
-    )
-    run = next((run for is_kind, run in kinds if is_kind(inner)), _run)
-    return functools.partial(run, tool, binder)
-
-
-def _run(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
-    if attempt is None:
-        return _seen(wrapped(*args, **kwargs))
-    if attempt.refused is not None:
-        raise attempt.error()
-    attempt.enter()
-    try:
-        result = wrapped(*args, **kwargs)
-    except BaseException as error:
-        attempt.leave()
-        attempt.raised(error)
-        raise
-    attempt.leave()
-    # By the type alone: a lazy object may do anything when it is asked for its class.
-    if hasattr(type(result), "__await__") or type(result) is types.GeneratorType:
-        return _later(attempt, result)
-    attempt.returned(result)
-    return result
-
-
-def _attempt(
-    tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any
-) -> Attempt | Uncounted | None:
-    """The admitted or refused call; None where an adapter counts this very call already."""
-    try:
-        place = place_here()
-        inside = place.inside if place is not None else None
-        if inside is not None and inside.body is not None and _same(inside.body, wrapped):
-            inside.executions += 1
-            return None
-        guard = place.guard if place is not None else _outside(tool)
-        return Attempt(guard, place, tool, binder.bind(instance, args, kwargs))
-    except (CircuitOpen, SessionMissing):
-        raise
-    except Exception as fault:  # settings that cannot be read, for example
-        unfelt("look at a call", fault)
-        return Uncounted()
-
-
-def _seen(result: Any) -> Any:
-    """Shows the adapter that counts this call what its body really returned."""
-    place = here.get()
-    if place is not None and place.inside is not None:
-        place.inside.seen = (result,)
-    return result
-
-
-def _same(body: Any, wrapped: Any) -> bool:
-    body = getattr(body, "__wrapped__", body)
-    return body is wrapped or getattr(body, "__func__", body) is getattr(wrapped, "__func__", wrapped)
-
-
-_warned: set[str] = set()
-
-
-def _outside(tool: Tool) -> Guard:
-    """Outside any session a call is traced but not limited, and that is said once per tool."""
-    guard = unguarded()
-    if guard.policy.mode == "off":
-        return guard
-    if guard.policy.strict:
-        raise SessionMissing(
-            f"{tool.name} was called outside any session, and strict forbids that: open one with "
-            'Session("conversation id")'
-        )
-    if tool.name not in _warned:
-        _warned.add(tool.name)
-        text = (
-            f"{tool.name} is called outside any session and is not limited. Open one around the run: "
-            "with otel_toolguard.Session(conversation_id): ... (in a thread of your own: session.bind(function))"
-        )
-        try:
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
-        except Exception:  # warnings are errors here; a guard must not be the cause of one
-            logger.warning(text)
-    return guard
-
-
-async def _run_async(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    attempt = _attempt(tool, binder, wrapped, instance, args, kwargs)
-    if attempt is None:
-        return _seen(await wrapped(*args, **kwargs))
-    if attempt.refused is not None:
-        raise attempt.error()
-    attempt.enter()
-    try:
-        result = await wrapped(*args, **kwargs)
-    except BaseException as error:
-        attempt.leave()
-        attempt.raised(error)
-        raise
-    attempt.leave()
-    attempt.returned(result)
-    return result
-
-
-def _later(attempt: Attempt | Uncounted, result: Any) -> Any:
-    """What the caller gets instead of an awaitable: one that settles the call, of the same kind."""
-    if asyncio.isfuture(result):  # it goes on by itself, and has more to offer than to be awaited
-        result.add_done_callback(functools.partial(settle_future, attempt))
-        return result
-    if not inspect.isawaitable(result):  # a generator
-        attempt.returned(result)
-        return result
-    later: Any
-    if inspect.iscoroutine(result):
-        later = settle_later(attempt, result)
-        later.__qualname__ = result.__qualname__  # by which Python complains of one that is never awaited
-    else:
-        later = _Later(result, attempt)
-    attempt.put_off(later)
-    return later
-
-
-class _Later(Proxy):
-    """An awaitable that is no coroutine and may have more to offer, such as ``async with``."""
-
-    def __init__(self, result: Any, attempt: Attempt | Uncounted) -> None:
-        super().__init__(result)
-        self._self_attempt: Attempt | Uncounted | None = attempt
-
-    def __await__(self) -> Any:
-        return self._self_settling(self.__wrapped__).__await__()
-
-    async def __aenter__(self) -> Any:
-        return await self._self_settling(self.__wrapped__.__aenter__())
-
-    async def __aexit__(self, *error: object) -> Any:
-        return await self.__wrapped__.__aexit__(*error)
-
-    def _self_settling(self, awaitable: Any) -> Any:
-        attempt, self._self_attempt = self._self_attempt, None
-        return awaitable if attempt is None else settle_later(attempt, awaitable)
-
-
-def _generate(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    return through(*_begun(tool, binder, wrapped, instance, args, kwargs))
-
-
-def _generate_async(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    return through_async(*_begun(tool, binder, wrapped, instance, args, kwargs))
-
-
-def _begun(tool: Tool, binder: Binder, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """What admits the call later, and the generator, of which nothing has run yet."""
-    begin = functools.partial(_attempt, tool, binder, wrapped, instance, args, kwargs)
-    try:
-        return begin, wrapped(*args, **kwargs)
-    except BaseException as error:  # a call that does not fit fails now, and is counted like any other
-        attempt = begin()
-        if attempt is not None and attempt.refused is not None:
-            raise attempt.error() from error
-        if attempt is not None:
-            attempt.raised(error)
-        raise
+    raise SettingsError(f"{accepted}, not {kind}")

@@ -38,7 +38,7 @@ class Ended(NamedTuple):
     failure: Failure | None = None
 
 
-_OK = Ended("ok")
+OK = Ended("ok")
 
 
 def of_exception(error: BaseException) -> Ended:
@@ -65,9 +65,9 @@ def of_result(call: ToolCall, result: Any) -> Ended:
     try:
         code = _exit_code(result)
         if not code or (code == 1 and exit_one_is_an_answer(command_text(call.arguments) or "")):
-            return _OK
+            return OK
     except Exception:  # results and arguments that refuse to be looked at say nothing about failure
-        return _OK
+        return OK
     return Ended("failed", TOOL_ERROR, f"exit code {code}", "permanent")
 
 
@@ -82,20 +82,18 @@ def outcome(
     result_key: Callable[[Any], Any] | None = None,
 ) -> Outcome:  # fmt: skip
     """The record for the rules, with the fingerprints that they compare."""
-    if ended.kind not in ("ok", "failed"):
+    kind, error_type, _, failure = ended
+    if kind not in ("ok", "failed"):
         return uncompared(ended, seconds)
     if not needs:
-        return Outcome(ended.kind, failure=ended.failure, error_type=ended.error_type, ms=seconds * 1000)
-    failed = ended.kind == "failed"
-    if failed and ended.error_type != TOOL_ERROR:
-        value = [ended.error_type, ended.message]
+        return Outcome(kind, failure, error_type=error_type, ms=seconds * 1000)
+    failed = kind == "failed"
+    if failed and error_type != TOOL_ERROR:
+        value = [error_type, ended.message]
     else:
         value = result_key(result) if result_key is not None else result
     exact, masked, numberless = fingerprints(signer, value, failed=failed, needs=needs)
-    return Outcome(
-        ended.kind, failure=ended.failure, exact=exact, volatile=masked, digits=numberless,
-        error_type=ended.error_type, ms=seconds * 1000,
-    )  # fmt: skip
+    return Outcome(kind, failure, exact, masked, numberless, error_type, seconds * 1000)
 
 
 def uncompared(ended: Ended, seconds: float) -> Outcome:

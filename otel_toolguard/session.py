@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
-import functools
-import inspect
 import os
 import secrets
 import time
-import types
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from otel_toolguard.attempt import Guard, Place, here, unfelt
+from otel_toolguard.binding import bound
 from otel_toolguard.controls import Controls
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.errors import CircuitOpen, SessionStopped, SettingsError
@@ -253,32 +250,16 @@ class Session(Controls):
         """The function, made to run in this session and under the current span, in whatever thread it is called.
 
         For raw threads and executors, which lose context variables. Outside the session's block the calls belong to a
-        new run.
+        new run. Of a tool object (see ``guard_tool``) it is a copy whose function is bound.
+
+        Raises:
+            SettingsError: It is neither a function nor a known tool object.
         """
         place = self._current_place() or self.place()
         captured = contextvars.copy_context()
         captured.run(here.set, place)
-        target: Any = function
-        if inspect.iscoroutinefunction(target):
-
-            async def bound_async(*args: Any, **kwargs: Any) -> Any:
-                return await _awaited(captured.copy(), target(*args, **kwargs))
-
-            return functools.update_wrapper(bound_async, target)  # type: ignore[return-value]
-        if not callable(target):
-            raise TypeError(f"bind takes a function, not {type(target).__name__}")
-
-        def bound(*args: Any, **kwargs: Any) -> Any:
-            # A context can be entered by one thread at a time, hence a copy for each call.
-            made = captured.copy()
-            result = made.run(target, *args, **kwargs)
-            if type(result) is types.GeneratorType:
-                return _stepped(made, result)
-            if type(result) is types.AsyncGeneratorType:
-                return _stepped_async(made, result)
-            return _awaited(made, result) if type(result) is types.CoroutineType else result
-
-        return functools.update_wrapper(bound, target)  # type: ignore[return-value]
+        made: F = bound(captured, function)
+        return made
 
     def _current_place(self) -> Place | None:
         place = here.get()
@@ -290,49 +271,6 @@ class Session(Controls):
 
     def __repr__(self) -> str:
         return f"<Session {self.id!r} {self.policy!r}>"
-
-
-async def _awaited(context: contextvars.Context, coroutine: Any) -> Any:
-    return await asyncio.get_running_loop().create_task(coroutine, context=context)
-
-
-def _stepped(context: contextvars.Context, generator: Any) -> Any:
-    """A generator each step of which runs in the context."""
-    resume, said = generator.send, None
-    while True:
-        try:
-            item = context.run(resume, said)
-        except StopIteration as stop:
-            return stop.value
-        try:
-            said, resume = (yield item), generator.send
-        except GeneratorExit:
-            context.run(generator.close)
-            raise
-        except BaseException as error:
-            said, resume = error, generator.throw
-
-
-async def _stepped_async(context: contextvars.Context, generator: Any) -> Any:
-    """The same for an async generator."""
-    step = generator.asend(None)
-    while True:
-        try:
-            item = await _awaited(context, _whole(step))
-        except StopAsyncIteration:
-            return
-        try:
-            step = generator.asend((yield item))
-        except GeneratorExit:
-            await _awaited(context, _whole(generator.aclose()))
-            raise
-        except BaseException as error:
-            step = generator.athrow(error)
-
-
-async def _whole(step: Any) -> Any:
-    """A task takes coroutines only."""
-    return await step
 
 
 @lru_cache(maxsize=1024)

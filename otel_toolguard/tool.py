@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("otel_toolguard")
 REMEMBERED = 1024  # commands, and arguments, whose class and shape a tool remembers
+BRIEF = 256  # characters of arguments that are masked faster than looked up
 REMEMBERED_TEXT = 2048  # characters of the longest of them
 HERE = "\0here"  # the process's own working directory
 _DIRECTORY = ("cwd", "working_dir", "working_directory", "workdir")
@@ -71,7 +72,7 @@ class Tool:
         self.fold = fold
         self.hints = hints
         self.kind = kind
-        self._known: _Known | None = None
+        self._known: Known | None = None
         self._shapes: dict[str, str] = {}
         self._broken: set[str] = set()
 
@@ -87,13 +88,12 @@ class Tool:
         arguments: Mapping[str, Any] | str | None,
         policy: Policy,
         signer: Signer,
-        *,
-        world: str | None = HERE,
         call_id: str | None = None,
         batch: str | None = None,
         siblings: int = 0,
         agent: str | None = None,
         reached: bool = True,
+        world: str | None = HERE,
     ) -> ToolCall:
         """A call of this tool, signed and classed.
 
@@ -101,47 +101,37 @@ class Tool:
             arguments: By name; the raw text where it could not be parsed: then no tool is reached.
             policy: Knows what was set for this tool.
             signer: Makes the signature.
-            world: Where a shell command runs, None if unknown. Left out: what the call says, else where the process is.
             call_id: The model's id of the call.
             batch: An id shared by the calls of one model turn.
             siblings: How many calls that turn has; 0 if unknown.
             agent: Who asks.
             reached: False for a call that never reaches a tool.
+            world: Where a shell command runs, None if unknown. Left out: what the call says, else where the process is.
         """
         named = None if isinstance(arguments, str) else arguments
-        traits = self.traits(policy, named)
-        text, whole = canonical(arguments if named is None else self._said(named, traits))
+        known = self._known
+        if known is None or known.policy is not policy:
+            known = self.known(policy)
+        traits = known.by_name if known.fixed else self.traits(policy, named)
+        said = arguments if named is None or traits.unchanged else self._said(named, traits)
+        text, whole = canonical(said)
         if not traits.shell:
             world = None
         elif world is HERE:
             world = _world(named or {})
         signature = signer.signature(self.name, text, world)
+        shape = self._shape(signature, text, world, signer) if "digits" in policy.chain.needs else ""
+        reached = reached and traits.reached and (named is not None or arguments is None)
+        # By position, for keywords would cost as much again as the call itself.
         return ToolCall(
-            self.name,
-            signature,
-            shape=self._shape(signature, text, world, signer) if "digits" in policy.chain.needs else "",
-            whole=whole,
-            tool_class=traits.tool_class,
-            risk=traits.risk,
-            neutral=traits.neutral,
-            poll=traits.poll,
-            patience=traits.patience,
-            reached=reached and traits.reached and (named is not None or arguments is None),
-            call_id=call_id,
-            batch=batch,
-            siblings=siblings,
-            agent=agent,
-            arguments=named,
-            capture=policy.capture_arguments,
-            overrides=traits.overrides,
-        )
+            self.name, signature, shape, whole, traits.tool_class, traits.risk, traits.neutral, traits.poll,
+            traits.patience, reached, call_id, batch, siblings, agent, named, policy.capture_arguments,
+            traits.overrides,
+        )  # fmt: skip
 
     def traits(self, policy: Policy, arguments: Mapping[str, Any] | None) -> Traits:
         """What is known about a call: by the tool's name, by the command it runs, and by what the policy says."""
-        # Read once and replaced as a whole: another thread may ask under another policy at the same moment.
-        known = self._known
-        if known is None or known.policy is not policy:
-            known = self._known = _Known(self, policy)
+        known = self.known(policy)
         if known.fixed or not arguments:
             return known.by_name
         command = command_text(arguments)
@@ -157,8 +147,19 @@ class Tool:
                 known.commands[command] = found
         return found
 
+    def known(self, policy: Policy) -> Known:
+        """What does not change between the calls under one policy."""
+        # Read once and replaced as a whole: another thread may ask under another policy at the same moment.
+        known = self._known
+        if known is None or known.policy is not policy:
+            known = self._known = Known(self, policy)
+        return known
+
     def _shape(self, signature: str, text: str, world: str | None, signer: Signer) -> str:
-        """The signature with every number in the arguments masked, remembered: masking costs more than the rest."""
+        """The signature with every number in the arguments masked, remembered if the text is long."""
+        if len(text) <= BRIEF:
+            masked = digits(text)
+            return signature if masked == text else signer.signature(self.name, masked, world)
         shape = self._shapes.get(signature)
         if shape is None:
             masked = digits(text[:MASK_LIMIT]) + text[MASK_LIMIT:]
@@ -210,11 +211,12 @@ class Traits:
         key, result_key: Functions of what is compared; None to compare it as it is.
         fold: Whether texts are folded before they are compared.
         transient: As in ``ToolSettings``.
+        unchanged: Whether all arguments are compared, and as they are.
         tool_class, risk, neutral, poll, patience, reached, overrides: As on ``ToolCall``.
     """
 
     __slots__ = ("enabled", "fold", "ignore", "key", "neutral", "overrides", "patience", "poll", "reached",
-                 "result_key", "risk", "shell", "tool_class", "transient")  # fmt: skip
+                 "result_key", "risk", "shell", "tool_class", "transient", "unchanged")  # fmt: skip
 
     def __init__(self, tool: Tool, policy: Policy, known: Classified) -> None:
         settings = policy.tool(tool.name)
@@ -233,6 +235,7 @@ class Traits:
         self.result_key = _function(tool.result_key or settings.result_key)
         self.fold = tool.fold or settings.fold
         self.transient = settings.transient
+        self.unchanged = not self.ignore and self.key is None and not self.fold
         self.overrides = settings.overrides(policy.glob(tool.name) or tool.name)
 
 
@@ -240,8 +243,15 @@ def _function(key: Callable[[Any], Any] | tuple[str, ...] | None) -> Callable[[A
     return functools.partial(part_of, paths=key) if isinstance(key, tuple) else key
 
 
-class _Known:
-    """What a tool knows of itself under one policy."""
+class Known:
+    """What a tool knows of itself under one policy.
+
+    Attributes:
+        policy: The policy.
+        by_name: Of a call of which only the name is known.
+        fixed: Whether no argument changes any of that.
+        commands: What is known of calls that run a command, by command.
+    """
 
     __slots__ = ("by_name", "commands", "fixed", "policy")
 
@@ -261,8 +271,8 @@ def _world(arguments: Mapping[str, Any]) -> str | None:
     """Where a shell command runs: what the call says, else where the process is; None if that is gone."""
     for name in _DIRECTORY:
         said = arguments.get(name)
-        if isinstance(said, str):
-            return said
+        if issubclass(type(said), str):
+            return str.__str__(said)
     try:
         return os.getcwd()  # noqa: PTH109  (on the hot path of each shell call)
     except OSError:

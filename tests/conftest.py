@@ -1,15 +1,15 @@
-"""Which tests run when: those that need a server or recorded sessions have targets of their own."""
+"""Which tests run when: those that need a server, recorded sessions or frameworks have targets of their own."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 HERE = Path(__file__).parent
-APART = ("live", "quality")
+APART = ("enrich", "live", "quality", "schemas")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leaves out ``tests/live`` and ``tests/quality`` unless they are asked for by name."""
+    """Leaves out the folders that have a target of their own unless they are asked for by name."""
     for name in APART:
         folder = HERE / name
         if collection_path == folder or folder in collection_path.parents:

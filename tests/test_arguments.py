@@ -17,6 +17,9 @@ class RunContext:
     """Named like one of the classes by which frameworks inject what the model did not say."""
 
 
+Renamed = RunContext  # as by ``import ... as``
+
+
 class Hostile:
     """Refuses whatever it is asked."""
 
@@ -68,6 +71,18 @@ def receiver(self, other):
 
 
 def context(ctx: RunContext, q):
+    pass
+
+
+def renamed(ctx: Renamed, q):
+    pass
+
+
+def renamed_in_a_text(ctx: Renamed | None, q):
+    pass
+
+
+def nowhere(ctx: Nowhere, q: RunContext):  # noqa: F821
     pass
 
 
@@ -280,3 +295,23 @@ def test_a_hostile_annotation_or_signature_does_not_make_the_guard_fail():
     take.__signature__ = 5
     assert Binder(take).bind(None, ("x",), {"k": 1}) == {"*": ["x"], "k": 1}
     assert Binder(HOSTILE).bind(None, ("x",), {}) == {"*": ["x"]}
+
+
+@pytest.mark.parametrize("function", [renamed, renamed_in_a_text])
+def test_a_context_is_known_by_its_class_and_not_by_its_name(function):
+    """Postponed annotations are texts; under another name too they stand for a class that is injected."""
+    assert Binder(function).bind(None, (object(), "x"), {}) == {"q": "x"}
+
+
+def test_a_context_without_annotation_is_known_by_its_class():
+    """Where the first parameter is not annotated, what it is given tells whether a framework injected it."""
+    binder = Binder(lambda ctx, q: None)
+    assert binder.bind(None, (RunContext(), "x"), {}) == {"q": "x"}
+    assert binder.bind(None, (), {"ctx": RunContext(), "q": "x"}) == {"q": "x"}
+    assert binder.bind(None, ("a", "x"), {}) == {"ctx": "a", "q": "x"}
+    assert same(binder.bind(None, (HOSTILE, "x"), {}), {"ctx": HOSTILE, "q": "x"})
+
+
+def test_annotations_that_cannot_be_resolved_are_read_as_they_are():
+    """A name that exists for type checkers only does not hide what is injected beside it."""
+    assert Binder(nowhere).bind(None, ("a", object()), {}) == {"ctx": "a"}

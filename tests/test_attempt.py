@@ -723,9 +723,9 @@ def test_the_advice_outside_a_session_never_fails(monkeypatch, caplog):
     def refuse(*_args, **_kwargs):
         raise LookupError("warnings")
 
-    from otel_toolguard import decorator
+    from otel_toolguard.calls import warned
 
-    decorator._warned.clear()
+    warned.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", refuse)

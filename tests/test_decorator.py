@@ -7,8 +7,10 @@ import copy
 import functools
 import inspect
 import pickle
+import sys
 import threading
 import traceback
+import types
 import typing
 import unittest.mock
 import warnings
@@ -16,7 +18,7 @@ import warnings
 import pytest
 
 from otel_toolguard import CircuitOpen, Policy, Session, SessionMissing, SessionStopped, SettingsError, guard_tool
-from otel_toolguard import decorator as module
+from otel_toolguard import calls as module
 
 THREADS, CEILING = 64, 25
 CEILING_ONLY = Policy(plugins=[{"plugin": "call_ceiling", "run": CEILING}])
@@ -312,7 +314,7 @@ async def test_a_cancellation_from_inside_the_tool_is_its_failure():
 
 def test_outside_a_session_a_call_runs_and_says_once_how_to_open_one():
     """No session: the call runs, unlimited, and one warning per tool points at the caller."""
-    module._warned.clear()
+    module.warned.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(30):
@@ -324,7 +326,7 @@ def test_outside_a_session_a_call_runs_and_says_once_how_to_open_one():
 
 def test_warnings_as_errors_do_not_make_the_guard_fail(caplog):
     """Where warnings are errors, the advice goes to the logger and the call still runs."""
-    module._warned.clear()
+    module.warned.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert shout("a", 1) == "A"
@@ -552,7 +554,7 @@ async def test_asking_again_beside_a_slow_call_is_stopped_in_the_end():
 
 def test_off_is_off_under_strict_too(monkeypatch):
     """The kill switch wins over strict, and says nothing about sessions."""
-    module._warned.clear()
+    module.warned.clear()
     monkeypatch.setenv("TOOLGUARD_STRICT", "1")
     monkeypatch.setenv("TOOLGUARD_MODE", "off")
     with warnings.catch_warnings():
@@ -572,3 +574,450 @@ def test_a_tool_s_name_is_a_text_on_one_line(name):
     """A name that could not stand on a span or in a sentence is an error when the tool is defined."""
     with pytest.raises(SettingsError, match="tool's name"):
         guard_tool(name=name)
+
+
+# ------------------------------------------------------------------------------------------------ transparency
+
+
+def plain(q: str, n: int = 3) -> str:
+    return q
+
+
+async def later(q: str, n: int = 3) -> str:
+    return q
+
+
+def stream(q: str, n: int = 3) -> typing.Iterator[str]:
+    yield q
+
+
+async def stream_later(q: str, n: int = 3) -> typing.AsyncIterator[str]:
+    yield q
+
+
+def returns_a_coroutine(q: str, n: int = 3) -> typing.Any:
+    return later(q, n)
+
+
+class Shop:
+    """Methods of every kind, bare."""
+
+    def method(self, q: str, n: int = 3) -> str:
+        return q
+
+    async def method_later(self, q: str, n: int = 3) -> str:
+        return q
+
+    @classmethod
+    def of_class(cls, q: str, n: int = 3) -> str:
+        return q
+
+    @staticmethod
+    def static(q: str, n: int = 3) -> str:
+        return q
+
+
+@functools.wraps(plain)
+def wraps_another(*args, **kwargs):
+    return plain(*args, **kwargs)
+
+
+class Oracle:
+    """Knows."""
+
+    def __call__(self, q: str, n: int = 3) -> str:
+        return q
+
+
+class OracleLater:
+    """Knows, later."""
+
+    async def __call__(self, q: str, n: int = 3) -> str:
+        return q
+
+
+BARE = {
+    "plain": plain,
+    "async": later,
+    "generator": stream,
+    "async generator": stream_later,
+    "returns a coroutine": returns_a_coroutine,
+    "wraps another": wraps_another,
+    "bound method": Shop().method,
+    "bound async method": Shop().method_later,
+    "unbound method": Shop.method,
+    "classmethod": Shop.of_class,
+    "staticmethod": Shop.static,
+    "callable object": Oracle(),
+    "async callable object": OracleLater(),
+    "partial": functools.partial(plain, "x"),
+    "async partial": functools.partial(later, "x"),
+}
+KINDS = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+    inspect.isfunction,
+    inspect.ismethod,
+    callable,
+)
+
+
+@pytest.mark.parametrize("kind", BARE)
+def test_inspection_sees_the_bare_function(kind):
+    """Signature, hints and what inspect says of the kind of function, and of its call, are those of the bare one."""
+    bare = BARE[kind]
+    guarded = guard_tool(bare)
+    assert inspect.signature(guarded) == inspect.signature(bare)
+    assert inspect.signature(guarded, eval_str=True) == inspect.signature(bare, eval_str=True)
+    assert [is_kind(guarded) for is_kind in KINDS] == [is_kind(bare) for is_kind in KINDS]
+    assert inspect.iscoroutinefunction(guarded.__call__) == inspect.iscoroutinefunction(bare.__call__)
+    if inspect.isroutine(bare):
+        assert typing.get_type_hints(guarded) == typing.get_type_hints(bare)
+        names = ("__name__", "__qualname__", "__module__", "__doc__", "__dict__")
+        assert [getattr(guarded, name) for name in names] == [getattr(bare, name) for name in names]
+
+
+def test_guarded_methods_look_like_bare_ones():
+    """In a class and on an instance, a guarded method has the signature, hints and kind of the bare one."""
+
+    class Guarded:
+        method = guard_tool(Shop.__dict__["method"])
+        method_later = guard_tool(Shop.__dict__["method_later"])
+        of_class = guard_tool(Shop.__dict__["of_class"])
+        static = guard_tool(Shop.__dict__["static"])
+
+    for name in ("method", "method_later", "of_class", "static"):
+        for guarded, bare in ((getattr(Guarded, name), getattr(Shop, name)),
+                              (getattr(Guarded(), name), getattr(Shop(), name))):  # fmt: skip
+            assert inspect.signature(guarded) == inspect.signature(bare)
+            assert typing.get_type_hints(guarded) == typing.get_type_hints(bare)
+            assert [is_kind(guarded) for is_kind in KINDS] == [is_kind(bare) for is_kind in KINDS]
+
+
+NAMELESS = {
+    "partial": (functools.partial(plain, n=1), "plain", plain.__doc__),
+    "partial of a partial": (functools.partial(functools.partial(shout, "a"), times=1), "shout", "Says it loudly."),
+    "object": (Oracle(), "Oracle", "Knows."),
+    "async object": (OracleLater(), "OracleLater", "Knows, later."),
+}
+
+
+@pytest.mark.parametrize("kind", NAMELESS)
+def test_what_has_no_name_gets_one(kind):
+    """Frameworks ask for names: a partial has its function's name and docstring, an object those of its class."""
+    bare, name, doc = NAMELESS[kind]
+    guarded = guard_tool(name="given")(bare)
+    assert guarded.guarded_tool.name == "given"
+    assert (guarded.__name__, guarded.__doc__) == ("given" if "object" in kind else name, doc)
+    other = guard_tool(NAMELESS["object"][0])
+    assert (other.__name__, other.__qualname__) == ("Oracle", "Oracle")
+
+
+def test_what_a_partial_was_given_by_name_is_in_no_signature():
+    """A key that the host gave is no parameter with a default any more, for schemas show defaults; it still is used."""
+
+    def weather(city: str, key: str, days: int = 2) -> str:
+        return f"{city} {key} {days}"
+
+    guarded = guard_tool(functools.partial(functools.partial(weather, key="hunter2"), days=3))
+    assert list(inspect.signature(guarded).parameters) == ["city"]
+    with Session(policy=laps(9)):
+        assert guarded("Rome") == "Rome hunter2 3"
+        assert guarded("Rome", days=4) == "Rome hunter2 4"
+
+
+def test_hints_of_nameless_tools_are_resolved_as_far_as_they_can_be():
+    """Postponed annotations of a partial or object are found where they were written; unknown names stay texts."""
+
+    def unknown(q: Nowhere) -> str:  # noqa: F821
+        return q
+
+    assert typing.get_type_hints(guard_tool(Oracle())) == {"q": str, "n": int, "return": str}
+    assert typing.get_type_hints(guard_tool(functools.partial(plain))) == {"q": str, "n": int, "return": str}
+    assert guard_tool(functools.partial(unknown)).__annotations__ == {"q": "Nowhere", "return": "str"}
+    with pytest.raises(AttributeError):
+        guard_tool(Oracle()).nothing  # noqa: B018
+
+
+def this_module(monkeypatch):
+    """Pickle finds things by the name of their module, which the tests are not always imported under."""
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or inspect.getmodule(plain))
+
+
+@pytest.mark.parametrize("bare", [functools.partial(plain, n=1), Oracle()], ids=["partial", "object"])
+def test_nameless_tools_travel_with_their_guard(bare, monkeypatch):
+    """A pickled partial or object arrives guarded, under the same name and with what was said about it."""
+    this_module(monkeypatch)
+    guarded = guard_tool(name="given", poll=False, ignore=["n"])(bare)
+    assert copy.copy(guarded) is copy.deepcopy(guarded) is guarded
+    arrived = pickle.loads(pickle.dumps(guarded))
+    tool = arrived.guarded_tool
+    assert (tool.name, tool.poll, tool.ignore, tool.key) == ("given", False, {"n"}, None)
+    with Session(policy=laps(9)) as session:
+        assert arrived(q="a") == guarded(q="a") == "a"
+        assert session.report()["tools"]["given"]["calls"] == 2
+
+
+# ------------------------------------------------------------------------------------------------ guarded once
+
+
+class Counted:
+    """Bears the decorator in every way."""
+
+    @guard_tool
+    def method(self, q):
+        return q
+
+    @classmethod
+    @guard_tool
+    def inner(cls, q):
+        return q
+
+    @guard_tool
+    @staticmethod
+    def static(q):
+        return q
+
+    @guard_tool
+    def __call__(self, q):
+        return q
+
+
+AGAIN = {
+    "function": lambda _run: shout,
+    "method": lambda _run: Counted().method,
+    "method of the class": lambda _run: Counted.method,
+    "classmethod": lambda _run: Counted.inner,
+    "staticmethod": lambda _run: Counted.static,
+    "a method made by hand": lambda _run: types.MethodType(vars(Counted)["method"], Counted()),
+    "object whose class is guarded": lambda _run: Counted(),
+    "partial of guarded": lambda _run: functools.partial(shout, "a"),
+    "guarded partial": lambda _run: guard_tool(functools.partial(plain, n=1)),
+    "guarded object": lambda _run: guard_tool(Oracle()),
+    "staticmethod object": lambda _run: guard_tool(staticmethod(plain)),
+    "classmethod object": lambda _run: classmethod(guard_tool(Shop.__dict__["method"])),
+    "bound to a session": lambda run: run.bind(shout),
+    "bound method, bound to a session": lambda run: run.bind(Counted().method),
+}
+
+
+@pytest.mark.parametrize("kind", AGAIN)
+def test_what_comes_to_a_guard_anyway_is_not_guarded_again(kind):
+    """Whatever stands between, the decorator gives back the object that it was given."""
+    thing = AGAIN[kind](Session())
+    assert guard_tool(thing) is thing
+
+
+@pytest.mark.parametrize("kind", AGAIN)
+def test_what_is_guarded_under_another_name_is_counted_once(kind):
+    """Where something is said about what is guarded already, each call is one call, under the name said last."""
+    run = Session(policy=laps(9))
+    thing = AGAIN[kind](run)
+    renamed = guard_tool(name="renamed")(thing)
+    given = [Counted()] if kind == "method of the class" else []
+    if kind.endswith("classmethod object"):
+        given, renamed = [], types.new_class("Home", (), {}, lambda names: names.update(tool=renamed)).tool
+    if kind != "partial of guarded":
+        given.append("a")
+    with run:
+        renamed(*given)
+        assert counted(run) == {"renamed": 1}
+
+
+def logged(function):
+    """A decorator of somebody else."""
+
+    @functools.wraps(function)
+    def logging(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return logging
+
+
+def logged_later(function):
+    @functools.wraps(function)
+    async def logging(*args, **kwargs):
+        return await function(*args, **kwargs)
+
+    return logging
+
+
+def counted(session):
+    return {name: row["calls"] for name, row in session.report()["tools"].items()}
+
+
+def test_a_guard_around_another_decorator_around_a_guard_counts_once():
+    """The outer guard counts, the inner one sees the same call; name and settings are those that were given inside."""
+    inner = guard_tool(name="weather", poll=1)(plain)
+    outer = guard_tool(logged(logged(inner)))
+    assert (outer.guarded_tool.name, outer.guarded_tool.poll) == ("weather", 1)
+    assert guard_tool(name="sky")(logged(inner)).guarded_tool.poll == 1
+    with Session(policy=laps(2)) as session:
+        assert [outer("a"), outer("a")] == ["a", "a"]
+        assert counted(session) == {"weather": 2}
+        with pytest.raises(SessionStopped):
+            outer("a")
+
+
+async def test_guards_around_async_decorators_count_once():
+    """The same for coroutine functions, also where the decorator between them is bound to the session."""
+    async with Session(policy=laps(9)) as session:
+        inner = guard_tool(later)
+        for outer in (guard_tool(logged_later(inner)), guard_tool(logged_later(session.bind(inner)))):
+            assert await outer("a") == "a"
+        assert counted(session) == {"later": 2}
+
+
+async def test_guards_around_decorated_generators_count_once():
+    """Whether the decorator between them iterates or only hands the generator on: one call for each iteration."""
+    inner, inner_later = guard_tool(stream), guard_tool(stream_later)
+
+    @functools.wraps(inner)
+    def iterating(q):
+        yield from inner(q)
+
+    async with Session(policy=laps(9)) as session:
+        for outer in (guard_tool(logged(inner)), guard_tool(iterating)):
+            assert list(outer("a")) == ["a"]
+        assert [item async for item in guard_tool(logged(inner_later))("a")] == ["a"]
+        assert counted(session) == {"stream": 2, "stream_later": 1}
+
+
+def test_a_retry_between_two_guards_is_one_call_with_retries():
+    """The outer guard counts one call; executions below it are its retries."""
+    tries = []
+
+    @guard_tool
+    def flaky(q):
+        tries.append(q)
+        if len(tries) < 3:
+            raise OSError("again")
+        return q
+
+    @guard_tool
+    @functools.wraps(flaky)
+    def retrying(q):
+        while True:
+            try:
+                return flaky(q)
+            except OSError:
+                continue
+
+    with Session(policy=laps(9)) as session:
+        assert retrying("a") == "a"
+        report = session.report()
+        assert (report["calls"], report["retries"], report["failed"], len(tries)) == (1, 2, 0, 3)
+
+
+def test_a_tool_that_calls_itself_makes_calls():
+    """Recursion is counted call by call, through one guard or two."""
+
+    @guard_tool
+    def down(n):
+        return n and down(n - 1)
+
+    @guard_tool
+    @logged
+    @guard_tool
+    def twice(n):
+        return n and twice(n - 1)
+
+    with Session(policy=laps(9)) as session:
+        assert (down(3), twice(3)) == (0, 0)
+        assert counted(session) == {"down": 4, "twice": 4}
+
+
+def test_a_function_under_two_names_is_two_tools():
+    """One function that serves two servers has counters of its own for each, also where it is guarded already."""
+    first = guard_tool(name="github__search", ignore=["n"])(plain)
+    second = guard_tool(name="gitlab__search")(first)
+    assert second.guarded_tool.ignore == {"n"}
+    with Session(policy=laps(9)) as session:
+        first("a")
+        second("a")
+        second("b")
+        assert counted(session) == {"github__search": 1, "gitlab__search": 2}
+
+
+class Above:
+    @guard_tool
+    def look(self, q):
+        return q
+
+    @guard_tool
+    async def look_later(self, q):
+        return q
+
+    @guard_tool(name="other")
+    def ask(self, q):
+        return q
+
+
+class Between(Above):
+    @guard_tool
+    def look(self, q):
+        return super().look(q)
+
+    @guard_tool
+    async def look_later(self, q):
+        return await super().look_later(q)
+
+    @guard_tool
+    def ask(self, q):
+        return super().ask(q)
+
+
+class Below(Between):
+    @guard_tool
+    def look(self, q):
+        return self.look("x") + super().look(q) if q == "again" else super().look(q)
+
+
+class Bare(Above):
+    def look(self, q):
+        return super().look(q)
+
+
+async def test_an_overriding_method_and_what_it_overrides_are_one_call():
+    """super() of a method that overrides a tool of the same name is no call of its own; under another name it is."""
+    cases = [
+        (lambda: Between().look("a"), {"look": 1}),
+        (lambda: Below().look("a"), {"look": 1}),
+        (lambda: Below().look("again"), {"look": 2}),
+        (lambda: Bare().look("a"), {"look": 1}),
+        (lambda: Between().ask("a"), {"ask": 1, "other": 1}),
+        (lambda: Between().look_later("a"), {"look_later": 1}),
+    ]
+    for call, expected in cases:
+        async with Session(policy=laps(9)) as session:
+            made = call()
+            if inspect.isawaitable(made):
+                await made
+            assert counted(session) == expected
+
+
+# ------------------------------------------------------------------------------------------------ bound
+
+
+def test_the_guard_on_a_bound_function_is_where_the_session_is():
+    """guard_tool above session.bind counts in that session, from a thread that has no context; the last bind holds."""
+    first, second = Session(policy=laps(9)), Session(policy=laps(9))
+    guarded = guard_tool(first.bind(plain))
+    again = second.bind(guarded)
+    answers = []
+    for one in (guarded, again):
+        thread = threading.Thread(target=lambda one=one: answers.append(one("a")))
+        thread.start()
+        thread.join()
+    assert answers == ["a", "a"]
+    assert (counted(first), counted(second)) == ({"plain": 1}, {"plain": 1})
+
+
+def test_what_wraps_a_bound_function_is_not_taken_for_one():
+    """Other decorators copy the attributes of what they wrap; their functions are guarded like any other."""
+    session = Session(policy=laps(9))
+    outer = guard_tool(logged(session.bind(plain)))
+    with session:
+        assert outer("a") == "a"
+    assert counted(session) == {"plain": 1}

@@ -71,7 +71,7 @@ RESULTS = [
     ({"exit_code": 2}, {"command": "grep -r needle ."}, "failed"),
     ({"exit_code": 1}, {"cmd": ["diff", "a", "b"]}, "ok"),
     ({"exit_code": 1}, {"command": 5}, "failed"),  # no command text: like no command at all
-    ({"exit_code": 1}, {"command": Raising()}, "ok"),
+    ({"exit_code": 1}, {"command": Raising()}, "failed"),  # what lies or raises is no command text either
     (subprocess.CompletedProcess(["x"], 0), {}, "ok"),
     (subprocess.CompletedProcess(["x"], 3), {}, "failed"),
     (SimpleNamespace(returncode=1), {}, "failed"),

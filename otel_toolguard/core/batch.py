@@ -23,44 +23,48 @@ SAME_CALL, SAME_ANSWER, SAME_RESULT = 1, 2, 3  # how much alike an earlier call 
 
 
 class Batch:
-    """The calls of one run that started together and have not been judged yet."""
+    """The calls of one run that started together and have not been judged yet.
 
-    __slots__ = ("_missing", "_name", "_open", "_waiting")
+    Attributes:
+        waiting: Those that have ended.
+    """
+
+    __slots__ = ("_missing", "_name", "_open", "waiting")
 
     def __init__(self) -> None:
         self._open: dict[int, None] = {}
-        self._waiting: list[Done] = []
+        self.waiting: list[Done] = []
         self._name: str | None = None
         self._missing = 0  # siblings that have not been asked for yet, where the batch has a name
 
     @property
     def running(self) -> bool:
         """Whether calls have started and none of them has ended."""
-        return bool(self._open) and not self._waiting
+        return bool(self._open) and not self.waiting
 
     def before_start(self, call: ToolCall) -> Sequence[Done]:
         """Closes the batch if the call is not of it; returns what is to be judged before it starts."""
-        if not self._waiting or (call.batch is not None and call.batch == self._name):
+        if not self.waiting or (call.batch is not None and call.batch == self._name):
             return ()
         return self.close()
 
     def start(self, number: int, call: ToolCall) -> None:
         """Lets a call start."""
-        self._expect(call)
+        if call.batch is not None or self._name is not None:
+            self._expect(call)
         self._open[number] = None
 
     def end(self, number: int, call: ToolCall, outcome: Outcome) -> Sequence[Done]:
         """Ends call ``number``; returns what is to be judged now, in order."""
-        if self._open.pop(number, self) is self:
-            return ((call, outcome),)  # a straggler
-        if not self._open and not self._waiting and not self._missing:
-            return ((call, outcome),)
-        self._waiting.append((call, outcome))
+        others = self._open
+        if others.pop(number, self) is self or not (others or self.waiting or self._missing):
+            return ((call, outcome),)  # a straggler, or a batch of one
+        self.waiting.append((call, outcome))
         return self._complete()
 
     def skip(self, call: ToolCall) -> Sequence[Done]:
         """Notes that a call of the batch was refused; returns what only it was waited for."""
-        if call.batch is None or (call.batch != self._name and (self._open or self._waiting)):
+        if call.batch is None or (call.batch != self._name and (self._open or self.waiting)):
             return ()
         self._expect(call)
         return self._complete()
@@ -72,8 +76,8 @@ class Batch:
 
     def close(self) -> Sequence[Done]:
         """Ends the batch; returns what was waiting. Calls that still run become stragglers."""
-        ready = _in_canonical_order(self._waiting) if self._waiting else ()
-        self._waiting, self._open, self._name, self._missing = [], {}, None, 0
+        ready = _in_canonical_order(self.waiting) if self.waiting else ()
+        self.waiting, self._open, self._name, self._missing = [], {}, None, 0
         return ready
 
     def _expect(self, call: ToolCall) -> None:
@@ -85,12 +89,12 @@ class Batch:
     def _complete(self) -> Sequence[Done]:
         if self._open or self._missing:
             return ()
-        ready, self._waiting = _in_canonical_order(self._waiting), []
+        ready, self.waiting = _in_canonical_order(self.waiting), []
         return ready
 
     def to_plain(self) -> list[Any]:
         """The batch as JSON values."""
-        waiting = [[call.to_plain(), outcome.to_plain()] for call, outcome in self._waiting]
+        waiting = [[call.to_plain(), outcome.to_plain()] for call, outcome in self.waiting]
         return [list(self._open), waiting, self._name, self._missing]
 
     @classmethod
@@ -99,7 +103,7 @@ class Batch:
         batch = cls()
         numbers, waiting, batch._name, batch._missing = plain
         batch._open = dict.fromkeys(numbers)
-        batch._waiting = [(ToolCall.from_plain(call), Outcome.from_plain(outcome)) for call, outcome in waiting]
+        batch.waiting = [(ToolCall.from_plain(call), Outcome.from_plain(outcome)) for call, outcome in waiting]
         return batch
 
 

@@ -51,7 +51,6 @@ class ToolCall:
         self,
         tool: str,
         signature: str,
-        *,
         shape: str = "",
         whole: bool = True,
         tool_class: ToolClass = "other",
@@ -132,7 +131,6 @@ class Outcome:
     def __init__(
         self,
         kind: OutcomeKind,
-        *,
         failure: Failure | None = None,
         exact: str | None = "",
         volatile: str | None = "",

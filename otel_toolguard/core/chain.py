@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.decision import (
     NUDGE_LIMIT,
+    SILENT,
     Admission,
     Circuit,
     Finding,
@@ -17,11 +18,10 @@ from otel_toolguard.core.decision import (
     Trip,
 )
 from otel_toolguard.core.holds import RULE, forced, held
-from otel_toolguard.core.hooks import Hook, hooks_of
-from otel_toolguard.core.overrides import OFF
+from otel_toolguard.core.hooks import Bound, Hook, bound_to, hooks_of, judging
 from otel_toolguard.core.report import report
 from otel_toolguard.core.state import CLOSED_KEPT, PAUSED_KEPT, SPARED_MOST, RunState, SessionState
-from otel_toolguard.core.trips import operator_trip, trip_of
+from otel_toolguard.core.trips import key_of, operator_trip, trip_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,7 @@ class Chain:
         self._ceilings = [plugin.name for plugin in self.plugins if getattr(plugin, "ceiling", False)]
 
     def admit(
-        self, state: SessionState, run_id: str, call: ToolCall, *,
+        self, state: SessionState, run_id: str, call: ToolCall,
         above: str | None = None, link: Callable[[], str | None] | None = None, at: float = 0.0,
     ) -> Admission:  # fmt: skip
         """Reserves a place for the call, or refuses it.
@@ -71,17 +71,22 @@ class Chain:
         """
         if self._timed or state.raised:
             state.tick(at)
-        admission = self._admit(state, state.runs.get(run_id) or state.run(run_id, above), call, at)
+        run = state.runs.get(run_id) or state.run(run_id, above)
+        latched = state.stop or (run.stop if run.above is None else run.latch())
+        if latched is not None:
+            admission: Admission = self._refuse(run, call, latched, fresh=False, at=at)
+        elif run.circuits or state.held or call.overrides is not None:
+            admission = self._admit_beside(state, run, call, at)
+        else:
+            admission = self._judge_start(state, run, call, at)
         if link is not None and isinstance(admission, Refuse):
             for circuit in (admission.circuit if admission.fresh else None, admission.opened):
                 if circuit is not None:
                     circuit.link = link()
         return admission
 
-    def _admit(self, state: SessionState, run: RunState, call: ToolCall, at: float) -> Admission:
-        latched = state.stop or run.latch()
-        if latched is not None:
-            return self._refuse(run, call, latched, fresh=False, at=at)
+    def _admit_beside(self, state: SessionState, run: RunState, call: ToolCall, at: float) -> Admission:
+        """Admits a call beside open circuits, and those that somebody holds."""
         circuit = run.circuit_of(call.signature, call.tool) if run.circuits else None
         if state.held or call.overrides is not None:
             hold = held(state, call, at)
@@ -114,8 +119,12 @@ class Chain:
         warned: tuple[str, ...] = ()
         nudges: tuple[Nudge, ...] = ()
         would: Trip | None = None
-        for hook in () if resumed else self._hooks(self._admits, call):
-            finding = hook.call(hook.mine(run), run, call)
+        bound = run.bound
+        if bound is None or bound.chain is not self:
+            bound = run.bound = Bound(self, self._admits, run)
+        hooks = [] if resumed else bound.admits
+        for admit, mine, hook in hooks if call.overrides is None else judging(hooks, call.overrides):
+            finding = admit(mine, run, call)
             if finding is None:
                 continue
             if finding.nudge or finding.share < 1:
@@ -127,33 +136,35 @@ class Chain:
                 return self._refuse(run, call, Circuit(trip_of(run, call, finding)), fresh=False, at=at)
             else:
                 return self._refuse(run, call, self._open(run, call, finding, at), fresh=True, at=at)
-        ready = run.batch.before_start(call)
-        if ready:
-            settled = Settled()
-            opened, would_before = self._judge(run, ready, settled, at)
-            would = would or would_before
+        if run.batch.waiting and (ready := run.batch.before_start(call)):
+            settled, opened = self._judge(run, ready, at)
+            would = would or settled.would_trip
             warned += settled.warned
             nudges += settled.nudges
             if opened is not None and (opened.trip.stops or opened is run.circuit_of(call.signature, call.tool)):
                 return self._refuse(run, call, opened, fresh=True, at=at)
         if resumed:
             run.paused = [call_id for call_id in run.paused if call_id != call.call_id]
-        permit = self._reserve(state, run, call, counted=not resumed)
-        permit.warned, permit.nudges, permit.would_trip = warned, nudges, would
-        return permit
+        number = self._reserve(state, run, call, counted=not resumed)
+        return Permit(
+            number, run.signatures.get(call.signature, 0), run.calls, state.calls, warned, would, nudges
+        )  # fmt: skip
 
-    def _reserve(self, state: SessionState, run: RunState, call: ToolCall, *, counted: bool) -> Permit:
+    def _reserve(self, state: SessionState, run: RunState, call: ToolCall, *, counted: bool) -> int:
         run.number = number = run.number + 1
         run.batch.start(number, call)
-        run.flight[number] = (call.tool, call.signature, call.tool_class, call.risk)
-        run.most_in_flight = max(run.most_in_flight, len(run.flight))
+        flight = run.flight
+        flight[number] = (call.tool, call.signature, call.tool_class, call.risk)
+        run.most_in_flight = max(run.most_in_flight, len(flight))
         if not call.neutral:  # a thought or a pause between two refusals is no way round them
             run.refused_in_row = 0
         if counted:
             state.calls += 1
-            for counting in run.lineage() if run.above else (run,):
-                counting.count(call)
-        return Permit(number, run.signatures.get(call.signature, 0), run.calls, state.calls)
+            run.count(call)
+            if run.above is not None:
+                for counting in run.above.lineage():
+                    counting.count(call)
+        return number
 
     def settle(
         self, state: SessionState, run_id: str, number: int, call: ToolCall, outcome: Outcome,
@@ -170,12 +181,11 @@ class Chain:
             link: Asked for the tripping span's trace and span id if this result opens a circuit.
             at: Seconds on the guard's clock.
         """
-        settled = Settled()
         if self._timed:
             state.tick(at)
         run = state.runs.get(run_id)
         if run is None or run.flight.pop(number, None) is None:
-            return settled  # a late result, from before a reset: it opens and closes nothing
+            return SILENT  # a late result, from before a reset: it opens and closes nothing
         if run.circuits or run.closed:
             self._end_probe(run, number, call, outcome, at)
         if outcome.kind == "interrupted":
@@ -184,7 +194,7 @@ class Chain:
                 run.paused = [*run.paused[1 - PAUSED_KEPT :], call.call_id]
         else:
             ready = run.batch.end(number, call, outcome)
-        circuit, settled.would_trip = self._judge(run, ready, settled, at)
+        settled, circuit = self._judge(run, ready, at)
         if circuit is not None:
             circuit.link = link() if link else None
             settled.trip = circuit.trip
@@ -206,41 +216,49 @@ class Chain:
         else:
             circuit.probe = None  # a probe that was cancelled has said nothing
 
-    def _judge(
-        self, run: RunState, ready: Sequence[Done], settled: Settled, at: float
-    ) -> tuple[Circuit | None, Trip | None]:
+    def _judge(self, run: RunState, ready: Sequence[Done], at: float) -> tuple[Settled, Circuit | None]:
+        """What the rules say of these results, and the circuit that they opened."""
+        settled: Settled | None = None
         opened: Circuit | None = None
-        would: Trip | None = None
         # What ends after a stop, wherever in the tree, opens no second circuit.
-        stopped = run.session.stop is not None or run.latch() is not None
+        stopped = run.session.stop is not None or (run.stop if run.above is None else run.latch()) is not None
+        bound = run.bound
+        if bound is None or bound.chain is not self:
+            bound = run.bound = Bound(self, self._admits, run)
+        if bound.settles is None:
+            bound.settles = bound_to(run, self._settles)
+        hooks = bound.settles
         for call, outcome in ready:
-            for hook in self._hooks(self._settles, call):
+            for settle, mine, hook in hooks if call.overrides is None else judging(hooks, call.overrides):
                 if stopped and not hook.observes:
                     continue
-                finding = hook.call(hook.mine(run), run, call, outcome)
+                finding = settle(mine, run, call, outcome)
                 if finding is None:
                     continue
-                if finding.period is not None:
-                    settled.repeat_length, settled.repeat_count = finding.period, int(finding.observed or 0)
-                if finding.share < 0.5 and not finding.nudge:
-                    continue
-                if finding.share < 1 or finding.nudge:
-                    settled.warned += (finding.rule,)
-                    settled.nudges += self._told(run, hook, finding)
-                elif leniency := self._leniency(run, call, finding, at):
-                    would = would or self._would(run, call, finding, leniency)
-                elif (key := _key(finding, call)) is None or key not in run.circuits:
-                    circuit = self._open(run, call, finding, at)
+                if settled is None:
+                    settled = Settled()
+                circuit = self._weigh(run, call, hook, finding, settled, at)
+                if circuit is not None:
                     stopped = circuit.trip.stops
                     opened = circuit if opened is None or stopped else opened
-        return opened, would
+        return settled or SILENT, opened
 
-    def _hooks(self, hooks: list[Hook], call: ToolCall) -> list[Hook]:
-        """The hooks that judge a call: all but those that its tool is spared."""
-        own = call.overrides
-        if own is None or OFF not in own.limits.values():
-            return hooks
-        return [hook for hook in hooks if own.limits.get(hook.name) != OFF]
+    def _weigh(
+        self, run: RunState, call: ToolCall, hook: Hook, finding: Finding, settled: Settled, at: float
+    ) -> Circuit | None:
+        """Notes what one rule found in a result; the circuit if it opens one."""
+        if finding.period is not None:
+            settled.repeat_length, settled.repeat_count = finding.period, int(finding.observed or 0)
+        if finding.share < 0.5 and not finding.nudge:
+            return None
+        if finding.share < 1 or finding.nudge:
+            settled.warned += (finding.rule,)
+            settled.nudges += self._told(run, hook, finding)
+        elif leniency := self._leniency(run, call, finding, at):
+            settled.would_trip = settled.would_trip or self._would(run, call, finding, leniency)
+        elif (key := key_of(finding, call)) is None or key not in run.circuits:
+            return self._open(run, call, finding, at)
+        return None
 
     def _leniency(self, run: RunState, call: ToolCall, finding: Finding, at: float) -> str:
         """What keeps a finding from opening a circuit: "observe", "disabled" or nothing."""
@@ -260,7 +278,7 @@ class Chain:
     def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool, at: float) -> Refuse:
         ready = run.batch.skip(call)
         if ready:  # this was the last sibling that a batch of results waited for
-            waited, _ = self._judge(run, ready, Settled(), at)
+            _, waited = self._judge(run, ready, at)
             if waited is not None and waited.trip.stops:
                 circuit, fresh = waited, True
         counted = self._counts(run, call)
@@ -295,7 +313,7 @@ class Chain:
         return not spared
 
     def _open(self, run: RunState, call: ToolCall, finding: Finding, at: float) -> Circuit:
-        key = _key(finding, call)
+        key = key_of(finding, call)
         circuit = Circuit(trip_of(run, call, finding), cooldown_s=finding.retry_after_s if key else None, at=at)
         if key is None:
             self._latch(run, circuit)
@@ -311,13 +329,14 @@ class Chain:
 
     def close_batch(self, state: SessionState, run_id: str, at: float = 0.0) -> Settled:
         """Judges what still waits for siblings that never came: for the end of a model's turn."""
-        settled = Settled()
         if self._timed:
             state.tick(at)
         run = state.runs.get(run_id)
-        if run is not None:
-            opened, settled.would_trip = self._judge(run, run.batch.close(), settled, at)
-            settled.trip = opened.trip if opened is not None else None
+        if run is None:
+            return SILENT
+        settled, opened = self._judge(run, run.batch.close(), at)
+        if opened is not None:
+            settled.trip = opened.trip
         return settled
 
     def cost(
@@ -372,10 +391,3 @@ class Chain:
     def report(self, state: SessionState) -> dict[str, Any]:
         """The parts of all plugins that report, put together, and every trip that the session remembers."""
         return report(self.plugins, state)
-
-
-def _key(finding: Finding, call: ToolCall) -> str | None:
-    """What a circuit of this finding is kept under; None for one that stops the run."""
-    if finding.scope == "signature":
-        return "signature:" + call.signature
-    return "tool:" + call.tool if finding.scope == "tool" else None

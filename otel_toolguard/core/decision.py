@@ -230,13 +230,14 @@ class Permit:
         session_calls: int,
         warned: tuple[str, ...] = (),
         would_trip: Trip | None = None,
+        nudges: tuple[Nudge, ...] = (),
     ) -> None:
         self.number = number
         self.signature_calls = signature_calls
         self.run_calls = run_calls
         self.session_calls = session_calls
         self.warned = warned
-        self.nudges: tuple[Nudge, ...] = ()
+        self.nudges = nudges
         self.would_trip = would_trip
 
 
@@ -373,3 +374,6 @@ class Settled:
         self.nudges: tuple[Nudge, ...] = ()
         self.repeat_length = 0
         self.repeat_count = 0
+
+
+SILENT = Settled()  # the rules had nothing to say: one for all such results, never to be changed

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from otel_toolguard.core.overrides import OFF
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_toolguard.core.call import Outcome, ToolCall
     from otel_toolguard.core.decision import Finding
+    from otel_toolguard.core.overrides import Overrides
     from otel_toolguard.core.state import RunState
+
+    BoundHook = tuple[Any, Any, "Hook"]
 
 
 class Plugin(Protocol):
@@ -67,6 +72,34 @@ class Hook:
         if mine is None:
             mine = rules[self.name] = self._start()
         return mine
+
+
+class Bound:
+    """The hooks of one chain, each with the state that it works on in one run; made once, for a run has many calls.
+
+    Attributes:
+        chain: Whose hooks they are: another policy on the same session has others.
+        admits: For each hook of admission what is called, the state and the hook.
+        settles: Those of settlement likewise; None until a result is judged.
+    """
+
+    __slots__ = ("admits", "chain", "settles")
+
+    def __init__(self, chain: object, admits: Iterable[Hook], run: RunState) -> None:
+        self.chain = chain
+        self.admits = bound_to(run, admits)
+        self.settles: list[BoundHook] | None = None
+
+
+def bound_to(run: RunState, hooks: Iterable[Hook]) -> list[BoundHook]:
+    """The hooks with what they work on in a run."""
+    return [(hook.call, hook.mine(run), hook) for hook in hooks]
+
+
+def judging(hooks: list[BoundHook], overrides: Overrides) -> list[BoundHook]:
+    """The hooks that judge the calls of a tool with settings of its own: all but those that it is spared."""
+    limits = overrides.limits
+    return [bound for bound in hooks if limits.get(bound[2].name) != OFF]
 
 
 def hooks_of(plugins: Iterable[Any], name: str) -> list[Hook]:

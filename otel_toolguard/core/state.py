@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.batch import Batch
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from otel_toolguard.core.call import ToolCall
+    from otel_toolguard.core.hooks import Bound
 
 STATE_VERSION = 1
 SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
@@ -36,15 +38,16 @@ class RunState:
         stop: The latch: set once, every later call is refused.
         circuits: Open circuits of scope signature and tool; ``closed`` has the number of the probe that closed one.
         rules: Each plugin's own plain state, by its name.
+        bound: The chain's hooks, each with its part of ``rules``; None until they are needed, and never kept.
         would: Rules that would have tripped (observe mode), so that each says it once.
         nudges: How often each rule had the model told something; ``warned`` has the stage (1 at a half, 2 at three
             quarters) and the share of its limit that a rule's last warning was about, where warnings nudge.
     """
 
     __slots__ = (
-        "above", "batch", "calls", "circuits", "classes", "closed", "ended", "flight", "id", "most_in_flight", "nudges",
-        "number", "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules", "session",
-        "signatures", "stop", "tools", "warned", "would",
+        "above", "batch", "bound", "calls", "circuits", "classes", "closed", "ended", "flight", "id", "most_in_flight",
+        "nudges", "number", "paused", "refusal_batch", "refusals", "refusals_spared", "refused_in_row", "rules",
+        "session", "signatures", "stop", "tools", "warned", "would",
     )  # fmt: skip
 
     def __init__(self, run_id: str, session: SessionState, above: RunState | None = None) -> None:
@@ -58,7 +61,8 @@ class RunState:
         self.refused_in_row = 0
         self.refusal_batch: str | None = None
         self.refusals_spared = 0
-        self.signatures: dict[str, int] = {}
+        # Ordered: a plain dict finds its oldest key only behind all the places of those that were forgotten before.
+        self.signatures: OrderedDict[str, int] = OrderedDict()
         self.tools: dict[str, int] = {}
         self.classes: dict[str, int] = {}
         self.flight: dict[int, tuple[str, str, str, str]] = {}
@@ -68,6 +72,7 @@ class RunState:
         self.circuits: dict[str, Circuit] = {}
         self.closed: dict[str, int] = {}
         self.rules: dict[str, Any] = {}
+        self.bound: Bound | None = None
         self.would: list[str] = []
         self.nudges: dict[str, int] = {}
         self.warned: dict[str, list[float]] = {}
@@ -89,9 +94,13 @@ class RunState:
     def count(self, call: ToolCall) -> None:
         """Counts an admission of this run, or of one nested in it."""
         self.calls += 1
-        _count(self.signatures, call.signature, SIGNATURES_KEPT)
-        _count(self.tools, call.tool, TOOLS_KEPT)
-        _count(self.classes, call.tool_class, TOOLS_KEPT)
+        signatures, signature = self.signatures, call.signature
+        n = signatures.get(signature, 0)
+        if not n and len(signatures) >= SIGNATURES_KEPT:
+            signatures.popitem(last=False)
+        signatures[signature] = n + 1
+        _count(self.tools, call.tool)
+        _count(self.classes, call.tool_class)
 
     def rises(self, rule: str, share: float) -> bool:
         """Whether that share of a limit reaches a half, or three quarters, for the first time since it was less."""
@@ -120,6 +129,7 @@ class RunState:
             "stop": self.stop.to_plain() if self.stop else None,
             "circuits": {key: circuit.to_plain() for key, circuit in self.circuits.items()},
             **{name: getattr(self, name) for name in _PLAIN_RUN},
+            "signatures": dict(self.signatures),
         }
 
     @classmethod
@@ -137,6 +147,7 @@ class RunState:
         run.circuits = {key: Circuit.from_plain(circuit) for key, circuit in plain["circuits"].items()}
         for name in _PLAIN_RUN:
             setattr(run, name, plain[name])
+        run.signatures = OrderedDict(run.signatures)
         return run
 
 
@@ -206,10 +217,10 @@ class SessionState:
             kept = {} if counts else {name: run.rules[name] for name in ceilings if name in run.rules}
             run.stop, run.circuits, run.closed, run.batch, run.rules = None, {}, {}, fresh.batch, kept
             run.refusals = run.refused_in_row = run.refusals_spared = 0
-            run.nudges, run.warned = {}, {}
+            run.nudges, run.warned, run.bound = {}, {}, None
             run.refusal_batch, run.would, run.flight, run.paused = None, [], {}, []
             if counts:
-                run.calls, run.signatures, run.tools, run.classes = 0, {}, {}, {}
+                run.calls, run.signatures, run.tools, run.classes = 0, fresh.signatures, {}, {}
         if counts:
             self.calls = 0
             for name in ceilings:
@@ -268,11 +279,13 @@ class SessionState:
         return session
 
 
-def _count(counts: dict[str, int], key: str, most: int) -> None:
-    n = counts.get(key, 0) + 1
-    if n == 1 and len(counts) >= most:
+def _count(counts: dict[str, int], key: str) -> None:
+    if key in counts:
+        counts[key] += 1
+        return
+    if len(counts) >= TOOLS_KEPT:
         del counts[next(iter(counts))]
-    counts[key] = n
+    counts[key] = 1
 
 
 def _circuit(plain: list[Any] | None, known: dict[str, Circuit]) -> Circuit | None:

@@ -39,6 +39,13 @@ def trip_of(run: RunState, call: ToolCall | None, finding: Finding) -> Trip:
     )
 
 
+def key_of(finding: Finding, call: ToolCall) -> str | None:
+    """What a circuit of this finding is kept under; None for one that stops the run."""
+    if finding.scope == "signature":
+        return "signature:" + call.signature
+    return "tool:" + call.tool if finding.scope == "tool" else None
+
+
 def operator_trip(state: SessionState, reason: str) -> Trip:
     """The trip of a stop from outside."""
     last = state.runs.get(state.last_run or "")

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Entry:
+class Entry:
+    """A session's state, its lock, when it was asked for last, and whether it was forgotten since."""
+
     __slots__ = ("gone", "lock", "state", "used")
 
     def __init__(self, session_id: str, now: float) -> None:
@@ -46,22 +48,40 @@ class MemoryStore:
         self._ttl = ttl_s
         self._most = max_sessions
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._lock = threading.RLock()
         _stores.add(self)
 
     def transact(self, session_id: str, step: Callable[[SessionState], T]) -> T:
         """Runs a step on the session's state under its lock; returns the step's answer."""
         while True:
-            entry = self._entries.get(session_id) or self._create(session_id)
+            entry = self.entry(session_id)
             with entry.lock:
-                if entry.gone:  # forgotten between look-up and lock
-                    continue
-                now = self._clock()
-                if now - entry.used > self._ttl and not entry.state.in_flight:
-                    entry.state = SessionState(session_id)
-                entry.used = now
-                return step(entry.state)
+                if not entry.gone:
+                    return step(entry.state)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``entry`` does for a step: not where a subclass has a ``transact`` of its own."""
+        return type(self).transact is MemoryStore.transact
+
+    def entry(self, session_id: str) -> Entry:
+        """What is kept of a session, for a guard of this process: ``transact`` without a closure for each step.
+
+        The caller takes its lock, asks again if it is gone by then, and else may work on its state.
+        """
+        entry = self._entries.get(session_id) or self._create(session_id)
+        now = self._clock()
+        if now - entry.used > self._ttl:
+            self._renew(entry, now)
+        entry.used = now
+        return entry
+
+    def _renew(self, entry: Entry, now: float) -> None:
+        with entry.lock:
+            if now - entry.used > self._ttl and not entry.state.in_flight:  # no other thread was first
+                entry.state = SessionState(entry.state.id)
+            entry.used = now
 
     async def transact_async(self, session_id: str, step: Callable[[SessionState], T]) -> T:
         """The same; a step is far too short to be worth leaving the event loop."""
@@ -70,14 +90,14 @@ class MemoryStore:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _create(self, session_id: str) -> _Entry:
+    def _create(self, session_id: str) -> Entry:
         with self._lock:
             entry = self._entries.get(session_id)
             if entry is None:
                 now = self._clock()
                 if len(self._entries) >= self._most:
                     self._forget(now)
-                entry = self._entries[session_id] = _Entry(session_id, now)
+                entry = self._entries[session_id] = Entry(session_id, now)
             return entry
 
     def _forget(self, now: float) -> None:

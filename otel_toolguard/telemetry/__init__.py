@@ -7,8 +7,10 @@ no ``Exception``, such as ``KeyboardInterrupt``, passes.
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry._logs import NoOpLoggerProvider
 from opentelemetry.context import Context, get_current
@@ -16,14 +18,27 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, SpanKind, get_tracer
 
 from otel_toolguard._version import __version__
+from otel_toolguard.errors import SettingsError
 from otel_toolguard.telemetry import attributes as names
 from otel_toolguard.telemetry import values
-from otel_toolguard.telemetry.events import circuit_opened, event_logger
+from otel_toolguard.telemetry.content import NOTHING, Content
+from otel_toolguard.telemetry.events import Warnings, circuit_opened, event_logger, session_ended, wanted
+from otel_toolguard.telemetry.flush import Flusher
 from otel_toolguard.telemetry.metrics import Metrics
-from otel_toolguard.telemetry.spans import Enriched, Live, came_to_nothing, host, silence, suppressed, swallowed
+from otel_toolguard.telemetry.spans import (
+    Enriched,
+    Live,
+    came_to_nothing,
+    hidden_host,
+    host,
+    silence,
+    suppressed,
+    swallowed,
+)
+from otel_toolguard.telemetry.views import recommended_views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from opentelemetry._logs import Logger, LoggerProvider
     from opentelemetry.metrics import MeterProvider
@@ -31,10 +46,14 @@ if TYPE_CHECKING:
 
     from otel_toolguard.core.call import Outcome, ToolCall
     from otel_toolguard.core.decision import Permit, Refuse, Settled, Trip
+    from otel_toolguard.telemetry.content import Redact
+    from otel_toolguard.telemetry.values import Values
 
-__all__ = ["Live", "Telemetry"]
+__all__ = ["Live", "Telemetry", "recommended_views"]
 
 _INTERNAL: Final = SpanKind.INTERNAL
+_HIDING: Final = names.KEEPS_ITS_SPANS
+_LOADED: Final = sys.modules
 
 
 class Telemetry:
@@ -45,8 +64,16 @@ class Telemetry:
         meter_provider: Where measurements go; None likewise.
         logger_provider: Where events go; None likewise.
         mode: ``enforce`` or ``observe``; written on trips and their events.
-        content: Whether an error's words may stand in a span's status, for they quote arguments and results. None goes
-            by ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, which leaves them out by default.
+        content: Whether arguments, results and the words of errors, which quote both, may stand on our own spans. None
+            goes by ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, which leaves them out by default.
+        redact: Where content may be told: called with the attribute's name and the text, in which what sounds or looks
+            like a secret is masked already; returns what may be told, None for nothing. If it raises, a placeholder is.
+        events: Which optional events to emit: "toolguard.circuit.warned", "toolguard.session.ended".
+        flush_seconds: After a trip wait at most so long until it is exported, for processes that may be gone in a
+            moment. The calling thread, an event loop included, waits; 0 does not.
+
+    Raises:
+        SettingsError: There is no such event, or ``flush_seconds`` is no number of 0 and more.
     """
 
     def __init__(
@@ -57,9 +84,20 @@ class Telemetry:
         logger_provider: LoggerProvider | None = None,
         mode: str = "enforce",
         content: bool | None = None,
+        redact: Redact | None = None,
+        events: Iterable[str] = (),
+        flush_seconds: float = 0.0,
     ) -> None:
+        if isinstance(flush_seconds, bool) or not 0 <= flush_seconds < math.inf:
+            raise SettingsError(f"flush_seconds = {flush_seconds!r}; valid is a number of seconds from 0")
+        optional = wanted(events)
         self._mode = mode
-        self._content = _content_wanted() if content is None else content
+        self._flush_seconds = flush_seconds
+        self._flusher = Flusher(tracer_provider, meter_provider, logger_provider)
+        self._warnings = Warnings() if names.CIRCUIT_WARNED in optional else None
+        self._extra = self._warnings is not None or flush_seconds > 0
+        self.reports = names.SESSION_ENDED in optional  # whether ``session_ended`` has a use for the report
+        self._content = Content(redact) if (_content_wanted() if content is None else content) else None
         self._labels = values.LabelCache()
         self._idle = False  # the last own span came to nothing: no provider yet
         self._tracer = _tracer(tracer_provider)
@@ -100,13 +138,16 @@ class Telemetry:
             current = get_current()
             context = current if parent is None else parent
             labels = self._labels.of(call, tool_type)
+            hosting = None
             if context or current:
                 if suppressed(context) or suppressed(current):
                     return None
                 hosting = host(context, call.tool)
-                if hosting is not None:
-                    hosting.set_attributes(values.place(labels.enriched, session_id, run_id))
-                    return Enriched(hosting, labels, session_id is not None)
+            if _HIDING in _LOADED and hosting is None and parent is None:
+                hosting, context = hidden_host(context, call.tool)
+            if hosting is not None:
+                hosting.set_attributes(values.place(labels.enriched, session_id, run_id))
+                return Enriched(hosting, labels, session_id, run_id)
             # With no provider behind the tracer nobody reads the attributes: do not build them for each call.
             idle = self._idle
             given = labels.start if idle else labels.placed(session_id, run_id).copy()  # a tracer may add to it
@@ -120,7 +161,7 @@ class Telemetry:
                 self._idle = False
                 if span.is_recording():
                     span.set_attributes(values.place({}, session_id, run_id))
-            return Live(span, labels, session_id is not None)
+            return Live(span, labels, session_id, run_id)
         except Exception as fault:
             swallowed("start a span", fault)
             return self._fallback(call, tool_type)
@@ -138,9 +179,11 @@ class Telemetry:
             return
         try:
             if live.span.is_recording():
-                told = values.told(call, "refused", refuse, own=live.own, in_session=live.in_session)
+                told = values.told(call, "refused", refuse, own=live.own, in_session=live.session_id is not None)
                 told |= values.verdict(refuse.trip)
                 live.blame(told, names.CIRCUIT_OPEN)
+                if self._content is not None:
+                    self._add_content(told, live, call, NOTHING, None)
                 live.span.set_attributes(told)
                 live.fail(refuse.trip.why)
                 if not refuse.fresh:
@@ -148,6 +191,8 @@ class Telemetry:
         except Exception as fault:
             swallowed("describe a refusal", fault)
         self._finish(live)
+        if self._flush_seconds and (refuse.fresh or refuse.opened is not None):
+            self.flush(self._flush_seconds)
 
     def end(
         self,
@@ -159,6 +204,7 @@ class Telemetry:
         *,
         seconds: float,
         message: str | None = None,
+        result: Any = NOTHING,
     ) -> None:
         """Tell how a call came out.
 
@@ -170,21 +216,24 @@ class Telemetry:
             settled: What the rules said to the result; None if they were not asked.
             seconds: How long the body took.
             message: The error in words, for the span's status; left out unless content is captured.
+            result: What the body returned; left out likewise.
         """
         if live is None:
             return
         error: str | None = None
         try:
-            if outcome.kind != "ok":
-                error = values.error_type(outcome)
+            error = None if outcome.kind == "ok" else values.error_type(outcome)
             if not live.silent and live.span.is_recording():
-                told = values.told(call, outcome.kind, permit, own=live.own, in_session=live.in_session)
+                told = values.told(call, outcome.kind, permit, own=live.own, in_session=live.session_id is not None)
                 values.judged(told, outcome, permit, settled)
                 ours = error is not None and live.blame(told, error)
+                words: str | None = None  # an error's words quote arguments and results; its class says the kind
+                if self._content is not None:
+                    words = None if message is None else self._content.words(names.ERROR_TYPE, message)
+                    self._add_content(told, live, call, result, outcome.exact)
                 live.span.set_attributes(told)
                 if ours:
-                    # An error's words quote arguments and results; the class says what kind it was.
-                    live.fail(message if self._content else None)
+                    live.fail(words)
         except Exception as fault:
             swallowed("describe a call", fault)
         try:
@@ -194,6 +243,8 @@ class Telemetry:
             swallowed("record a duration", fault)
         if not live.silent:
             self._finish(live)
+        if self._extra:
+            self._tell_more(live, call, permit, settled)
 
     def opened(self, live: Live | None, trip: Trip, *, observed_only: bool = False) -> None:
         """Tell that a circuit opened on this call, or with ``observed_only`` would have; before ``end`` or ``refused``.
@@ -222,6 +273,70 @@ class Telemetry:
             circuit_opened(self._events, trip, mode, context)
         except Exception as fault:
             swallowed("emit a trip event", fault)
+        if self._flush_seconds and live is None and not observed_only:
+            self.flush(self._flush_seconds)
+
+    def run_ended(self, *, calls: int, peak_repeats: int, tripped: bool) -> None:
+        """Tell what a run came to: how many calls, the most laps of one cycle, and whether it was stopped."""
+        try:
+            if calls > 0 and not suppressed(get_current()):
+                self._metrics.run_ended(calls, max(1, peak_repeats), tripped)
+        except Exception as fault:
+            swallowed("measure a run", fault)
+
+    def session_ended(
+        self, session_id: str, *, calls: int, tripped: bool, report: Mapping[str, Any] | None = None
+    ) -> None:
+        """Tell what a session came to when a block of it ended; ``report`` as ``Session.report`` makes it."""
+        try:
+            if calls <= 0 or suppressed(get_current()):
+                return
+            self._metrics.session_ended(calls, tripped)
+            if self.reports:
+                session_ended(self._events, session_id, tripped, report or {"calls": calls})
+        except Exception as fault:
+            swallowed("tell of a session's end", fault)
+
+    def flush(self, seconds: float) -> bool:
+        """Have everything told so far exported; returns whether that was done within so many seconds.
+
+        For a worker that is about to be recycled without Python's own exit. Never raises.
+        """
+        try:
+            return self._flusher(seconds)
+        except Exception as fault:
+            swallowed("flush", fault)
+            return False
+
+    def _add_content(self, told: Values, live: Live, call: ToolCall, result: Any, fingerprint: str | None) -> None:
+        """Arguments and result in words; a host tells or leaves out its own."""
+        if self._content is None or not live.own:
+            return
+        cut: list[str] = []
+        for name, value in ((names.ARGUMENTS, call.arguments), (names.RESULT, result)):
+            if value is NOTHING or (value is None and name == names.ARGUMENTS):
+                continue
+            said, shortened = self._content.json(name, value)
+            if said is not None:
+                told[name] = said
+                cut += [name] if shortened else []
+        if fingerprint:
+            told[names.RESULT_HASH] = values.text(fingerprint, values.ITEM_LIMIT)
+        if cut:
+            told[names.CUT] = cut
+
+    def _tell_more(self, live: Live, call: ToolCall, permit: Permit | None, settled: Settled | None) -> None:
+        """What only some ask for: warnings as events, and a flush after a trip."""
+        try:
+            if self._warnings is not None and not live.silent:
+                shares = values.shares(permit, settled)
+                if shares:
+                    place = (live.session_id, live.run_id)
+                    self._warnings.tell(self._events, call, shares, self._mode, *place, live.context())
+        except Exception as fault:
+            swallowed("emit a warning event", fault)
+        if self._flush_seconds and settled is not None and settled.trip is not None:
+            self.flush(self._flush_seconds)
 
     def _fallback(self, call: ToolCall, tool_type: str) -> Live | None:
         try:

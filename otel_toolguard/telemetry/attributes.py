@@ -26,7 +26,6 @@ ERROR_TYPE: Final = "error.type"  # conditional (stable): the call failed or was
 
 # --- error.type values ---
 CIRCUIT_OPEN: Final = "otel_toolguard.CircuitOpen"  # every refusal, whatever class a framework made of it
-CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"  # environment: GenAI conventions
 UNKNOWN_TOOL: Final = "(unknown)"  # gen_ai.tool.name on metrics, for names that a model invented
 TOOL_ERROR: Final = "tool_error"  # an error returned as a value: GenAI and MCP conventions
 
@@ -52,14 +51,37 @@ OBSERVED: Final = "toolguard.observed"  # double, trip and refusal
 MODE: Final = "toolguard.mode"  # str, trip, trip event and trip counter: enforce or observe
 CYCLE: Final = "toolguard.cycle"  # list of str, trip by a rule that knows a cycle: signatures in order
 
+# --- Content, only where it was asked for; on our own spans, for a host tells or leaves out its own ---
+ARGUMENTS: Final = "gen_ai.tool.call.arguments"  # opt-in, at end: JSON text
+RESULT: Final = "gen_ai.tool.call.result"  # opt-in, at end: JSON text
+RESULT_HASH: Final = "toolguard.result.hash"  # str, opt-in, at end: the fingerprint that rules compare
+CUT: Final = "toolguard.cut"  # list of str, opt-in, at end: which of the two are not all of it
+
 # --- Metrics ---
 DURATION: Final = "gen_ai.execute_tool.duration"  # histogram, s: development, GenAI conventions; not for refusals
 DURATION_BUCKETS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 REFUSED: Final = "toolguard.calls.refused"  # counter, {call}: ours
 TRIPS: Final = "toolguard.circuit.trips"  # counter, {trip}: ours, 0 from the start for each rule and mode
+# Two more histograms, {call}, have the names of span attributes: RUN_CALLS when a run ends, SESSION_CALLS when a
+# session's block does; OUTCOME is one of the next two on both.
+COMPLETED: Final = "completed"
+STOPPED: Final = "tripped"
+CALLS_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+PEAK_REPEATS: Final = "toolguard.run.peak_repeats"  # histogram, {call}, when a run ends: what a repeat limit is set by
+PEAK_BUCKETS: Final = (1, 2, 3, 5, 8, 13, 15, 20, 25, 30, 40)
+OTHER_TOOL: Final = "(other)"  # gen_ai.tool.name on metrics, once there are too many tools
+OTHER_ERROR: Final = "_OTHER"  # error.type on metrics, once there are too many kinds; the conventions' own word
 
-# --- Events ---
-CIRCUIT_OPENED: Final = "toolguard.circuit.opened"  # log record, WARN: ours
+# --- Events (log records): ours ---
+CIRCUIT_OPENED: Final = "toolguard.circuit.opened"  # WARN
+CIRCUIT_WARNED: Final = "toolguard.circuit.warned"  # INFO, opt-in: a rule has half, or three quarters, of its limit
+SESSION_ENDED: Final = "toolguard.session.ended"  # INFO, opt-in
+SHARE: Final = "toolguard.share"  # double, circuit.warned: how much of the limit is used
+ENDED_CALLS: Final = "toolguard.report.calls"  # int, session.ended, as are the next three: as in the report
+ENDED_FAILED: Final = "toolguard.report.failed"
+ENDED_REFUSED: Final = "toolguard.report.refused"
+ENDED_STREAK: Final = "toolguard.report.longest_fail_streak"
+ENDED_CLASS: Final = "toolguard.report.classes."  # and the class: int, session.ended
 
 # --- What marks another instrumentation's span as a tool span: attribute, value, and where it keeps the tool's name ---
 HOST_MARKS: Final = (
@@ -68,5 +90,11 @@ HOST_MARKS: Final = (
     ("traceloop.span.kind", "tool", (TOOL_NAME, "traceloop.entity.name")),  # OpenLLMetry
     ("logfire.msg_template", "Function: {name}", ("name", TOOL_NAME)),  # Logfire for OpenAI Agents
 )
+# An instrumentation that does not make its spans current: its module, which has get_current_span(). Until they end its
+# spans carry no attributes; that of a tool has the tool's name.
+KEEPS_ITS_SPANS: Final = "openinference.instrumentation.langchain"
+KEEPS_ITS_SPANS_BY: Final = "LangChainInstrumentor"  # the instrumentor, in that module
+# Environment, GenAI conventions: whether content may be told.
+CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 # Instrumentations whose scope begins like this record the duration histogram themselves.
 RECORDS_DURATION: Final = "opentelemetry.instrumentation.genai"

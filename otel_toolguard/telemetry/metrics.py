@@ -1,4 +1,4 @@
-"""Three instruments; neither a signature nor a session id is ever one of their attributes."""
+"""The instruments; neither a signature nor a session id is ever one of their attributes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opentelemetry import metrics
 
 from otel_toolguard._version import __version__
 from otel_toolguard.telemetry import attributes as names
-from otel_toolguard.telemetry.values import text
+from otel_toolguard.telemetry.values import ITEM_LIMIT, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from otel_toolguard.telemetry.values import Labels
 
 MODES: Final = ("enforce", "observe")
+_OUTCOMES: Final = ({names.OUTCOME: names.COMPLETED}, {names.OUTCOME: names.STOPPED})
 _PATIENCE: Final = 1.0  # seconds between two looks for a provider that was not there at first
 
 
 class Metrics:
-    """Duration of calls, refused calls, opened circuits."""
+    """Duration of calls, refused calls, opened circuits; and how many calls and repeats a run had at its end."""
 
-    __slots__ = ("_duration", "_look_again", "_refused", "_rules", "_trips", "_waiting")
+    __slots__ = (
+        "_duration", "_look_again", "_peak_repeats", "_refused", "_rules", "_run_calls", "_session_calls", "_trips",
+        "_waiting",
+    )  # fmt: skip
 
     def __init__(self, provider: MeterProvider | None) -> None:
         meter = metrics.get_meter(names.SCOPE_NAME, __version__, provider, names.SCHEMA_URL)
@@ -39,13 +43,21 @@ class Metrics:
         )
         self._refused = meter.create_counter(names.REFUSED, "{call}", "Tool calls that were not run.")
         self._trips = meter.create_counter(names.TRIPS, "{trip}", "Circuits that opened.")
+        self._run_calls, self._session_calls, self._peak_repeats = (
+            meter.create_histogram(name, "{call}", said, explicit_bucket_boundaries_advisory=buckets)
+            for name, said, buckets in (
+                (names.RUN_CALLS, "Calls of a run, when it ends.", names.CALLS_BUCKETS),
+                (names.SESSION_CALLS, "Calls of a session so far, when a block of it ends.", names.CALLS_BUCKETS),
+                (names.PEAK_REPEATS, "Most laps of one cycle in a run, when it ends.", names.PEAK_BUCKETS),
+            )
+        )
         self._rules: tuple[str, ...] = ()
         self._waiting = provider is None  # what is added before there is a global provider is lost
         self._look_again = 0.0
 
     def prepare(self, rules: Iterable[str]) -> None:
         """Begin the trip counter at 0 for each rule: an increase from nothing to 1 is none to an alert."""
-        fresh = tuple(dict.fromkeys(text(rule) for rule in rules if rule not in self._rules))
+        fresh = tuple(dict.fromkeys(text(rule, ITEM_LIMIT) for rule in rules if rule not in self._rules))
         if fresh:
             self._rules += fresh
             self._begin(fresh)
@@ -60,13 +72,22 @@ class Metrics:
 
     def refused(self, labels: Labels, rule: str) -> None:
         """Count a call that was not run."""
-        self._refused.add(1, {**labels.refused, names.RULE: text(rule)})
+        self._refused.add(1, {**labels.refused, names.RULE: text(rule, ITEM_LIMIT)})
 
     def tripped(self, rule: str, mode: str, context: Context | None) -> None:
         """Count a circuit that opened, or would have."""
         if self._waiting:
             self._look_for_provider()
-        self._trips.add(1, {names.RULE: text(rule), names.MODE: mode}, context)
+        self._trips.add(1, {names.RULE: text(rule, ITEM_LIMIT), names.MODE: mode}, context)
+
+    def run_ended(self, calls: int, peak_repeats: int, tripped: bool) -> None:
+        """Record what a run came to."""
+        self._run_calls.record(calls, _OUTCOMES[tripped])
+        self._peak_repeats.record(peak_repeats)
+
+    def session_ended(self, calls: int, tripped: bool) -> None:
+        """Record what a session came to so far."""
+        self._session_calls.record(calls, _OUTCOMES[tripped])
 
     def _look_for_provider(self) -> None:
         self._look_again = monotonic() + _PATIENCE

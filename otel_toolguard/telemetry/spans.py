@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
+import traceback
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import opentelemetry.context as otel_context
@@ -33,18 +35,21 @@ _REPORTS: Final = 64
 
 
 def swallowed(step: str, fault: Exception) -> None:
-    """Say that telemetry failed: one WARNING per process, step and exception class, with the stack at DEBUG level."""
+    """Say that telemetry failed: one WARNING per process, step and exception class, at DEBUG level with the place.
+
+    Never the exception's words, nor those of one that was being handled: they may quote arguments and results.
+    """
     kind = (step, type(fault))
     if kind in _reported or len(_reported) >= _REPORTS:
         return
     _reported.add(kind)
     try:
-        stack = fault if _logger.isEnabledFor(logging.DEBUG) else None
+        place = "".join(traceback.format_tb(fault.__traceback__)) if _logger.isEnabledFor(logging.DEBUG) else ""
         _logger.warning(
-            "telemetry failed to %s (%s); the call is not affected, and this is said once",
+            "telemetry failed to %s (%s); the call is not affected, and this is said once%s",
             step,
             type(fault).__qualname__,
-            exc_info=stack,
+            f"\n{place}" if place else "",
         )
     except Exception:  # a filter or handler of the application that raises must not be felt either
         pass
@@ -62,11 +67,49 @@ def host(context: Context, tool: str) -> Span | None:
         return None
     # An SDK property, not API; the proxies of other instrumentations have it too.
     values = getattr(span, "attributes", None)
-    if not values or not _is_tool_span(values, tool):
-        return None
-    if context.get(_GUARDED) == span.get_span_context().span_id or _scope_name(span) == names.SCOPE_NAME:
+    if not values or not _is_tool_span(values, tool) or _told_of(span, context):
         return None  # it tells of an outer guarded call; this one is nested in that
     return span
+
+
+def hidden_host(context: Context, tool: str) -> tuple[Span | None, Context]:
+    """The same where an instrumentation does not make its spans current; else the context in which ours belongs."""
+    span = _hidden()
+    if span is None:
+        return None, context
+    named = getattr(span, "name", None) == tool or _is_tool_span(getattr(span, "attributes", None) or {}, tool)
+    if named and span.is_recording() and not _told_of(span, context):
+        return span, context
+    return None, _below(span, context)
+
+
+def _hidden() -> Span | None:
+    module = sys.modules.get(names.KEEPS_ITS_SPANS)
+    try:
+        # Asked while it is not in use, it would print that it is not.
+        if not getattr(module, names.KEEPS_ITS_SPANS_BY)().is_instrumented_by_opentelemetry:
+            return None
+        span: Span | None = module.get_current_span()  # type: ignore[union-attr]
+        return span if span is not None and span.get_span_context().is_valid else None
+    except Exception as fault:
+        swallowed("ask another instrumentation for its span", fault)
+        return None
+
+
+def _below(span: Span, context: Context) -> Context:
+    """The context in which a hidden span is current, unless what is current there began later or is ours."""
+    current = get_current_span(context)
+    around, inner = current.get_span_context(), span.get_span_context()
+    if around.is_valid:
+        apart = around.trace_id != inner.trace_id or context.get(_GUARDED) == around.span_id
+        if apart or getattr(current, "start_time", 0) >= getattr(span, "start_time", 0):
+            return context
+    return set_span_in_context(span, context)
+
+
+def _told_of(span: Span, context: Context) -> bool:
+    """Whether the span already is that of a guarded call around this one."""
+    return context.get(_GUARDED) == span.get_span_context().span_id or _scope_name(span) == names.SCOPE_NAME
 
 
 def _is_tool_span(values: Any, tool: str) -> bool:
@@ -84,24 +127,25 @@ def _scope_name(span: Span) -> str:
 class Live:
     """The span of a call that is being made: our own, unless a class below says otherwise."""
 
-    __slots__ = ("_context", "_ended", "in_session", "labels", "span")
+    __slots__ = ("_context", "_ended", "labels", "run_id", "session_id", "span")
 
     own: ClassVar[bool] = True  # we opened it: it carries gen_ai attributes, is made current, and is ours to end
     silent: ClassVar[bool] = False
     timed: bool = True  # nobody else records the duration histogram for this call
 
-    def __init__(self, span: Span, labels: Labels, in_session: bool) -> None:
+    def __init__(self, span: Span, labels: Labels, session_id: str | None, run_id: str | None) -> None:
         self.span = span
         self.labels = labels
-        self.in_session = in_session
+        self.session_id = session_id
+        self.run_id = run_id
         self._context: Context | None = None
         self._ended = False
 
     def attach(self) -> object:
-        """Make the span current, an enriched one only marked as guarded; returns the token for ``detach``."""
+        """Make the span current and mark it as guarded; returns the token for ``detach``."""
         try:
             values: dict[str, object] = {**get_current(), _GUARDED: self.span.get_span_context().span_id}
-            if self.own:
+            if self.own or get_current_span() is not self.span:  # a hidden one; others are current already
                 values[_SPAN] = self.span
             self._context = Context(values)
             return attach(self._context)
@@ -162,8 +206,8 @@ class Enriched(Live):
     __slots__ = ("timed",)
     own = False
 
-    def __init__(self, span: Span, labels: Labels, in_session: bool) -> None:
-        super().__init__(span, labels, in_session)
+    def __init__(self, span: Span, labels: Labels, session_id: str | None, run_id: str | None) -> None:
+        super().__init__(span, labels, session_id, run_id)
         self.timed = not _scope_name(span).startswith(names.RECORDS_DURATION)
 
     def blame(self, values: Values, error_type: str) -> bool:
@@ -198,7 +242,7 @@ class Silent(Live):
 def silence(labels: Labels) -> Live:
     """The live span of calls that have none."""
     if labels.silent is None:
-        labels.silent = Silent(INVALID_SPAN, labels, in_session=False)
+        labels.silent = Silent(INVALID_SPAN, labels, None, None)
     return labels.silent
 
 

@@ -5,12 +5,13 @@ The bound is ours so that the SDK has nothing to cut: it logs a warning for each
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_toolguard.telemetry import attributes as names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from opentelemetry.util.types import AttributeValue
 
@@ -25,6 +26,10 @@ ITEM_LIMIT: Final = 512  # bytes of one item of a list
 ITEMS: Final = 16  # items of a list; with the number of our attributes this keeps a span below 64 KiB
 _TAIL: Final = 64  # bytes kept from the end of a cut text: a signature's hash, the setting a sentence ends with
 _REMEMBERED: Final = 512  # tools, and error types of one tool, whose prebuilt attributes are kept
+# Series are kept for good, and an SDK lumps what is beyond 2,000 of a metric together: names that somebody makes up as
+# he goes must not push out the others.
+TOOL_SERIES: Final = 256
+ERROR_SERIES: Final = 1024
 
 
 def text(value: str, limit: int = VALUE_LIMIT) -> str:
@@ -66,20 +71,25 @@ class Labels:
         silent: The live span of every call that has none, made when first needed.
     """
 
-    __slots__ = ("_failures", "_placed", "duration", "enriched", "refused", "silent", "span_name", "start")
+    __slots__ = ("_failures", "_placed", "_series", "duration", "enriched", "refused", "silent", "span_name", "start")
 
-    def __init__(self, tool: str, tool_class: str, agent: str | None, tool_type: str, reached: bool = True) -> None:
-        tool, tool_class = text(tool), text(tool_class)
-        of_tool: Values = {names.TOOL_NAME: tool, names.TOOL_TYPE: text(tool_type)}
-        if agent is not None:
-            of_tool[names.AGENT_NAME] = text(agent)
+    def __init__(self, call: ToolCall, tool_type: str, series: Series) -> None:
+        tool, tool_class = text(call.tool), text(call.tool_class, ITEM_LIMIT)
+        of_tool: Values = {names.TOOL_NAME: tool, names.TOOL_TYPE: text(tool_type, ITEM_LIMIT)}
+        if call.agent is not None:
+            of_tool[names.AGENT_NAME] = text(call.agent, ITEM_LIMIT)
         self.span_name = text(f"{names.EXECUTE_TOOL} {tool}")
         self.enriched: Values = {names.TOOL_CLASS: tool_class}
         self.start: Values = {names.OPERATION: names.EXECUTE_TOOL, **of_tool, **self.enriched}
-        # A model may invent any number of tools; on metrics, whose series are kept for good, they are one.
-        metric_tool = {names.TOOL_NAME: tool if reached else names.UNKNOWN_TOOL}
-        self.duration: Values = {**of_tool, **self.enriched, **metric_tool}
-        self.refused: Values = {**metric_tool, **self.enriched}
+        # A model may invent any number of tools; on metrics they are one.
+        self.duration: Values = {**of_tool, **self.enriched}
+        if not call.reached:
+            self.duration[names.TOOL_NAME] = names.UNKNOWN_TOOL
+        if not series.has_room(tuple(self.duration.values())):
+            self.duration[names.TOOL_NAME] = names.OTHER_TOOL
+            self.duration.pop(names.AGENT_NAME, None)
+        self.refused: Values = {names.TOOL_NAME: self.duration[names.TOOL_NAME], **self.enriched}
+        self._series = series
         self.silent: Live | None = None
         self._failures: dict[str, Values] = {}
         self._placed: tuple[str | None, str | None, Values] = (None, None, self.start)
@@ -96,19 +106,47 @@ class Labels:
         """``duration`` for calls that failed in this way."""
         known = self._failures.get(error_type)
         if known is None:
-            known = {**self.duration, names.ERROR_TYPE: error_type}
+            told = error_type if self._series.has_room_for(self.duration, error_type) else names.OTHER_ERROR
+            known = {**self.duration, names.ERROR_TYPE: told}
             if len(self._failures) < _REMEMBERED:
                 self._failures[error_type] = known
         return known
 
 
+class Series:
+    """Which tools and which of their errors have series of their own; the first ones do."""
+
+    __slots__ = ("_errors", "_tools")
+
+    def __init__(self) -> None:
+        self._tools: set[Any] = set()
+        self._errors: set[Any] = set()
+
+    def has_room(self, tool: Any) -> bool:
+        """Whether this combination of tool, type, agent and class is told on metrics as it is."""
+        return _enter(self._tools, tool, TOOL_SERIES)
+
+    def has_room_for(self, tool: Values, error_type: str) -> bool:
+        """Whether this error of a tool is."""
+        return _enter(self._errors, (*tool.values(), error_type), ERROR_SERIES)
+
+
+def _enter(known: set[Any], key: Any, most: int) -> bool:
+    if key not in known:
+        if len(known) >= most:
+            return False
+        known.add(key)
+    return True
+
+
 class LabelCache:
     """Labels by tool, class, agent and type; starts anew when a stream of invented names has filled it."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_series")
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str | None, str, bool], Labels] = {}
+        self._series = Series()
 
     def of(self, call: ToolCall, tool_type: str) -> Labels:
         """The labels of this call's tool."""
@@ -117,7 +155,7 @@ class LabelCache:
         if known is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            known = self._known[key] = Labels(*key)
+            known = self._known[key] = Labels(call, tool_type, self._series)
         return known
 
 
@@ -172,9 +210,18 @@ def judged(values: Values, outcome: Outcome, permit: Permit | None, settled: Set
         values[names.WARNED] = items(warned)
 
 
+def shares(permit: Permit | None, settled: Settled | None) -> dict[str, float]:
+    """How much of its limit each rule that warns has used up: the most, where one warns twice."""
+    found: dict[str, float] = {}
+    for said in (permit, settled):
+        for rule, share in zip_longest(getattr(said, "warned", ()), getattr(said, "shares", ()), fillvalue=0.5):
+            found[str(rule)] = max(float(share), found.get(str(rule), 0.0))
+    return found
+
+
 def verdict(trip: Trip) -> Values:
     """Which rule closed what, at which limit: on the span that tripped and on each that was refused."""
-    values: Values = {names.RULE: text(trip.rule), names.SCOPE: text(trip.scope)}
+    values: Values = {names.RULE: text(trip.rule, ITEM_LIMIT), names.SCOPE: text(trip.scope, ITEM_LIMIT)}
     _measure(values, trip)
     return values
 
@@ -191,18 +238,50 @@ def opening(trip: Trip, mode: str, *, observed_only: bool) -> Values:
 
 def announcement(trip: Trip, mode: str) -> Values:
     """Attributes of the event."""
-    values: Values = {names.RULE: text(trip.rule), names.MODE: mode, names.SESSION_ID: text(trip.session_id)}
+    values: Values = {
+        names.RULE: text(trip.rule, ITEM_LIMIT),
+        names.MODE: mode,
+        names.SESSION_ID: text(trip.session_id),
+    }
     _measure(values, trip)
-    for name, value in (
-        (names.TOOL_NAME, trip.tool),
-        (names.TOOL_CLASS, trip.tool_class),
-        (names.SIGNATURE, trip.signature),
-    ):
-        if value is not None:
-            values[name] = text(value)
+    _name(values, trip.tool, trip.tool_class, trip.signature)
     if trip.members:
         values[names.CYCLE] = cycle(trip)
     return values
+
+
+def warning(call: ToolCall, rule: str, share: float, mode: str, session_id: str | None, run_id: str | None) -> Values:
+    """Attributes of the event that says that a rule has used up half of its limit, or three quarters."""
+    values: Values = {names.RULE: text(rule, ITEM_LIMIT), names.SHARE: share, names.MODE: mode}
+    _name(values, call.tool, call.tool_class, call.signature)
+    return place(values, session_id, run_id)
+
+
+def ending(session_id: str, tripped: bool, report: Mapping[str, Any]) -> Values:
+    """Attributes of the event that says what a session did."""
+    values: Values = {
+        names.SESSION_ID: text(session_id),
+        names.OUTCOME: names.STOPPED if tripped else names.COMPLETED,
+    }
+    for name, key in (
+        (names.ENDED_CALLS, "calls"),
+        (names.ENDED_FAILED, "failed"),
+        (names.ENDED_REFUSED, "refused"),
+        (names.ENDED_STREAK, "longest_fail_streak"),
+    ):
+        values[name] = int(report.get(key, 0))
+    for tool_class, calls in list(report.get("classes", {}).items())[:ITEMS]:
+        values[names.ENDED_CLASS + text(str(tool_class), _TAIL)] = int(calls)
+    return values
+
+
+def _name(values: Values, tool: str | None, tool_class: str | None, signature: str | None) -> None:
+    if tool is not None:
+        values[names.TOOL_NAME] = text(tool)
+    if tool_class is not None:
+        values[names.TOOL_CLASS] = text(tool_class, ITEM_LIMIT)
+    if signature is not None:
+        values[names.SIGNATURE] = text(signature)
 
 
 def _measure(values: Values, trip: Trip) -> None:

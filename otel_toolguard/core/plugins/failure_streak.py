@@ -42,7 +42,7 @@ class FailureStreak:
         tool = "*" if self.across_tools else call.tool
         if outcome.kind == "ok":
             mine.pop(tool, None)
-        if not outcome.failed or outcome.echo:
+        if outcome.kind != "failed" or outcome.echo:
             return None
         if tool not in mine and len(mine) >= TOOLS_KEPT:
             del mine[next(iter(mine))]

@@ -82,26 +82,30 @@ class RepeatGuard:
             before = last[0][0]
             if key is not None and before is not None and before.startswith(f"{call.signature}|"):
                 last[0][0] = key
-        for p, (before, equal) in enumerate(zip(last, same, strict=False), 1):
+        p = 0
+        for before in last[: len(same)]:
             # An unsigned call (no key) equals nothing, itself included.
-            if key is not None and before[0] == key:
+            if before[0] == key and key is not None:
                 repeated = True
-                same[p - 1] = equal + 1
-                if not period and equal + 1 >= p:
+                same[p] = equal = same[p] + 1
+                p += 1
+                if not period and equal >= p:
                     period = p
             else:
-                same[p - 1] = 0
+                same[p] = 0
+                p += 1
         # A cycle is described by its last lap, and in a last lap every call equals an earlier one.
         member = [call.tool, call.signature, call.shapes()] if repeated else None
         own = None if call.overrides is None else self._own_of(call.overrides)
-        last.insert(0, [key, None if call.neutral else call.patience, outcome.failed, member, own])
-        del last[self.max_period :]
+        last.insert(0, [key, None if call.neutral else call.patience, outcome.kind == "failed", member, own])
+        if len(last) > self.max_period:
+            del last[self.max_period :]
         return self._finding(mine, period) if period else None
 
     def _finding(self, mine: dict[str, Any], shortest: int) -> Finding:
         last, same = mine["last"], mine["same"]
         best, best_share, best_laps, best_limit = shortest, 0.0, 0, 1
-        for p in range(shortest, min(len(last), self.max_period) + 1):
+        for p in range(shortest, min(len(last), len(same), self.max_period) + 1):
             if same[p - 1] < p:
                 continue
             laps = same[p - 1] // p + 1  # full laps only: half a lap more is no lap

@@ -36,7 +36,9 @@ class SameAnswer:
             mine["answer"], mine["calls"] = answer, {}
         if answer is None:
             return None
-        calls, limit = mine["calls"], limit_of(call.overrides, self.name, self.limit)
+        calls, limit = mine["calls"], self.limit
+        if call.overrides is not None:
+            limit = limit_of(call.overrides, self.name, limit)
         if len(calls) < limit:  # while only observing, the row may go on for ever
             calls[call.signature] = 1
         if 2 * len(calls) < limit:

@@ -62,7 +62,7 @@ class SignatureFailures:
                 mine.clear()
             elif self.count == "consecutive":
                 mine.pop(call.signature, None)
-        if not outcome.failed or outcome.echo:
+        if outcome.kind != "failed" or outcome.echo:
             return None
         failures, error = mine.get(call.signature) or (0, None)
         if self.same_error and error != outcome.volatile:

@@ -6,6 +6,7 @@ since the last progress adds n, at most 3. Found on recorded sessions; form and 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.batch import SAME_ANSWER
@@ -41,7 +42,8 @@ class Stagnation:
 
     def settle(self, mine: dict[str, Any], run: RunState, call: ToolCall, outcome: Outcome) -> Finding | None:
         """A finding once half the limit is used."""
-        if call.neutral or call.poll or outcome.twin >= SAME_ANSWER or outcome.kind in ("cancelled", "closed"):
+        kind = outcome.kind
+        if call.neutral or call.poll or outcome.twin >= SAME_ANSWER or kind in ("cancelled", "closed"):
             return None
         answer = outcome.volatile
         if answer is None or not call.whole:  # too large to compare: something new, as far as anyone can tell
@@ -49,10 +51,11 @@ class Stagnation:
             return None
         write = call.tool_class == "write"
         seen, count, errors = mine["seen"], mine["count"], mine["errors"]
-        key = f"{call.signature}|{'' if write else answer}|{outcome.failed}"
-        numbers_differ = f"{call.signature}#{outcome.digits}"
+        signature, failed = call.signature, kind == "failed"
+        key = f"{signature}|{'' if write else answer}|{'True' if failed else 'False'}"
+        numbers_differ = f"{signature}#{outcome.digits}"
         variant = f"{call.shape}~{answer}"
-        if outcome.failed:
+        if failed:
             self._failure(mine, call, outcome, key)
             _add(errors, f"{call.tool}|{answer}", ERRORS_KEPT)
         elif key in seen:
@@ -62,9 +65,11 @@ class Stagnation:
         else:
             _progress(mine)
         _add(count, key, COUNTS_KEPT, count.get(key, 0) + 1)
-        for known in (key, call.signature, numbers_differ, variant):
-            _add(seen, known, SEEN_KEPT)
-        share = share_of(self.limit, mine["score"])
+        _see(seen, (key, signature, numbers_differ, variant))
+        score = mine["score"]
+        if not score:
+            return None
+        share = share_of(self.limit, score)
         return self._finding(mine, share) if share >= 0.5 else None
 
     def _failure(self, mine: dict[str, Any], call: ToolCall, outcome: Outcome, key: str) -> None:
@@ -94,8 +99,23 @@ def _score(mine: dict[str, Any], what: str, points: float) -> None:
 
 
 def _progress(mine: dict[str, Any]) -> None:
-    mine["score"], mine["parts"] = 0.0, {}
+    mine["score"] = 0.0
+    if mine["parts"]:
+        mine["parts"] = {}
     mine["count"].clear()
+
+
+def _see(seen: dict[str, int], known: tuple[str, ...]) -> None:
+    """Adds these; where none of them is known, which is the common case, as many of the oldest go at once."""
+    over = len(seen) + len(known) - SEEN_KEPT
+    if over <= 0 or not seen.keys().isdisjoint(known):
+        for each in known:
+            _add(seen, each, SEEN_KEPT)
+        return
+    for oldest in list(islice(seen, over)):
+        del seen[oldest]
+    for each in known:
+        seen[each] = 1
 
 
 def _add(memory: dict[str, Any], key: str, most: int, value: int = 1) -> None:

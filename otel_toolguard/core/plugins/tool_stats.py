@@ -32,15 +32,17 @@ class ToolStats:
     def settle(self, mine: dict[str, Any], run: RunState, call: ToolCall, outcome: Outcome) -> None:
         """Counts one ended call. A fail streak is in commit order and leaves neutral calls out."""
         mine["calls"] += 1
-        tool = self._tool(mine, call.tool)
+        tool = mine["tools"].get(call.tool) or self._tool(mine, call.tool)
         tool["calls"] += 1
-        mine["classes"][call.tool_class] = mine["classes"].get(call.tool_class, 0) + 1
-        if outcome.ms is not None:
-            tool["ms"] += outcome.ms
-            tool["max_ms"] = max(tool["max_ms"], outcome.ms)
+        classes = mine["classes"]
+        classes[call.tool_class] = classes.get(call.tool_class, 0) + 1
+        ms = outcome.ms
+        if ms is not None:
+            tool["ms"] += ms
+            tool["max_ms"] = max(tool["max_ms"], ms)
         self._signature(mine, call.signature)
         mine["max_in_flight"] = max(mine["max_in_flight"], run.most_in_flight)
-        if outcome.failed:
+        if outcome.kind == "failed":
             mine["failed"] += 1
             tool["failed"] += 1
             if not call.neutral and not outcome.echo:

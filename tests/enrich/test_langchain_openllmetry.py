@@ -1,0 +1,31 @@
+"""LangChain under OpenLLMetry."""
+
+from __future__ import annotations
+
+import langchain_agent
+import pytest
+from inside import Around, Inside
+from opentelemetry.instrumentation.langchain import LangchainInstrumentor
+
+
+@pytest.fixture(scope="module", autouse=True)
+def instrumented(providers):
+    LangchainInstrumentor().instrument(tracer_provider=providers.tracing)
+
+
+@pytest.fixture
+def run():
+    return langchain_agent.run
+
+
+@pytest.fixture
+def run_around():
+    return langchain_agent.run_around
+
+
+class TestInside(Inside):
+    """The decorator inside their tool span."""
+
+
+class TestAround(Around):
+    """The middleware around their tool span."""
