@@ -6,9 +6,12 @@ READY := $(VENV)/.ready
 SHARED ?= ../shared
 SCHEMAS ?= .venv-schemas
 ENRICH ?= .venv-enrich
+SHELL := /bin/bash
+ADAPTERS = langchain pydantic_ai
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
-.PHONY: setup demo test lint types quality live bench contract fuzz schemas enrich pins changelog clean
+.PRECIOUS: .venv-adapters/%/.ready .venv-adapters/latest-%/.ready .venv-adapters/oldest-%/.ready
+.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz mutation schemas enrich pins changelog clean
 
 setup: $(READY)
 
@@ -42,9 +45,31 @@ quality: setup
 	$(QUALITY) --policy tests/quality/stricter.toml --min-wedges 98 --min-storms 100 --min-cut 73 --max-healthy-no-toys 0
 	SHARED=$(SHARED) $(BIN)/python -m pytest -s tests/quality
 
-# The contract that every adapter keeps; a line per adapter at the end.
-contract: setup
-	$(BIN)/python -m pytest -s integrations/*/tests/test_contract.py
+# The tests of every adapter on the newest release that it supports, and on the oldest, each in an environment of its
+# own; at the end a line per adapter says what its contract came to.
+adapters: $(ADAPTERS:%=.venv-adapters/latest-%/.log)
+	@cat $(^) | grep ^CONTRACT
+
+adapters-oldest: $(ADAPTERS:%=.venv-adapters/oldest-%/.log)
+	@cat $(^) | grep ^CONTRACT
+
+.venv-adapters/%/.log: .venv-adapters/%/.ready always
+	set -o pipefail; .venv-adapters/$*/bin/python -m pytest -s integrations/$(word 2,$(subst -, ,$*))/tests | tee $@
+
+.venv-adapters/latest-%/.ready: pyproject.toml constraints.txt integrations/%/pyproject.toml integrations/%/tests/latest.txt
+	$(PYTHON) -m venv .venv-adapters/latest-$*
+	sed '/^websockets==/d' constraints.txt > .venv-adapters/latest-$*/constraints.txt
+	.venv-adapters/latest-$*/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-adapters/latest-$*/bin/python -m pip install --quiet --constraint .venv-adapters/latest-$*/constraints.txt --requirement integrations/$*/tests/latest.txt --group test --editable ".[cli,otlp]" --editable "integrations/$*[instruments]"
+	touch $@
+
+.venv-adapters/oldest-%/.ready: pyproject.toml integrations/%/pyproject.toml integrations/%/tests/oldest.txt
+	$(PYTHON) -m venv .venv-adapters/oldest-$*
+	.venv-adapters/oldest-$*/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-adapters/oldest-$*/bin/python -m pip install --quiet --requirement integrations/$*/tests/oldest.txt --group test --editable ".[cli,otlp]" --editable "integrations/$*[instruments]"
+	touch $@
+
+always:
 
 # Schemas of guarded tools in each framework, byte by byte; the frameworks have an environment of their own.
 schemas: $(SCHEMAS)/.ready
@@ -66,6 +91,13 @@ $(ENRICH)/.ready: pyproject.toml tests/enrich/requirements.txt
 	$(ENRICH)/bin/python -m pip install --quiet --requirement tests/enrich/requirements.txt --editable . --editable integrations/langchain
 	touch $(ENRICH)/.ready
 
+# Changes the rules, the chain and the masks in thousands of places; the tests must notice nine of ten.
+mutation: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group mutation
+	nice $(BIN)/mutmut run --max-children 2
+	$(BIN)/mutmut export-cicd-stats
+	$(BIN)/python -c 'import json, sys; s = json.load(open("mutants/mutmut-cicd-stats.json")); share = (s["killed"] + s["timeout"]) / s["total"]; print(s, f"{share:.1%} killed"); sys.exit(share < 0.9)'
+
 # A million hostile values through signature and fingerprints; a bounded part of it is among the tests.
 fuzz: setup
 	$(BIN)/python tests/fuzz/run.py --values 1000000 --seed 1
@@ -83,4 +115,4 @@ changelog: setup
 	$(BIN)/towncrier build --yes
 
 clean:
-	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) .venv-adapters mutants dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

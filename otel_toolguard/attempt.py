@@ -15,6 +15,8 @@ from otel_toolguard.errors import CircuitOpen, SessionStopped
 from otel_toolguard.outcomes import OK, Ended, of_exception, of_result, outcome, uncompared
 from otel_toolguard.place import Place, here
 from otel_toolguard.stores.memory import MemoryStore
+from otel_toolguard.telemetry.content import NOTHING
+from otel_toolguard.tool import hushed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,10 +51,10 @@ def unfelt(step: str, fault: Exception) -> None:
     if kind in _faults or len(_faults) >= _FAULTS:
         return
     _faults.add(kind)
-    _log(logging.ERROR, f"the guard failed to {step}; the tool is not affected, and this is said once", fault)
+    _log(logging.ERROR, f"the guard failed to {step}; the tool is not affected, and this is said once", hushed(fault))
 
 
-def _log(level: int, text: str, fault: Exception | None = None, trip: Trip | None = None) -> None:
+def _log(level: int, text: str, fault: Any = None, trip: Trip | None = None) -> None:
     try:
         logger.log(level, "%s", text, exc_info=fault, extra={"toolguard": trip.to_dict()} if trip else None)
     except Exception:  # a filter or handler of the application that raises must not be felt either
@@ -141,6 +143,7 @@ class Guard:
             try:
                 self.on_trip(trip)
             except Exception as fault:
+                fault.__suppress_context__ = True  # that of a tool's own failure, perhaps
                 _log(logging.ERROR, "on_trip raised; the trip stands", fault)
 
 
@@ -307,7 +310,7 @@ class Attempt(Place):
         except Exception as fault:
             unfelt("read an exception", fault)
             ended = Ended("unknown")
-        self._end(ended, None)
+        self._end(ended, NOTHING)
         if isinstance(error, SessionStopped) and self.permit is not None and self.place is not None:
             guard, run_id, trip = self.guard, self.place.run_id, error.trip
             try:
@@ -351,8 +354,9 @@ class Attempt(Place):
         finally:
             if guard.telemetry is not None:
                 guard.telemetry.end(
-                    self._live, self.call, record, self.permit, settled, seconds=seconds, message=ended.message
-                )
+                    self._live, self.call, record, self.permit, settled,
+                    seconds=seconds, message=ended.message, result=result,
+                )  # fmt: skip
 
     def _passing(self, ended: Ended) -> Ended:
         """The failure, transient or permanent by what is set for the tool."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_toolguard.core.decision import Trip
+    from otel_toolguard.core.report import RunEnd
     from otel_toolguard.core.state import RunState, SessionState
     from otel_toolguard.stores import SessionStore
 
@@ -100,7 +101,7 @@ class Session(Controls):
         else:  # a block that began later, in a generator perhaps, is still open: it stays the current one
             inner.outer = place.outer
         try:
-            self.end_run(place.run_id)
+            self._tell_end(self.end_run(place.run_id))
         except Exception as fault:
             unfelt("end a run", fault)
 
@@ -125,19 +126,24 @@ class Session(Controls):
             outer.last = place.run_id
         return place
 
-    def end_run(self, run_id: str) -> None:
-        """Notes that a run makes no more calls; what is known about it stays."""
+    def end_run(self, run_id: str) -> RunEnd | None:
+        """Notes that a run makes no more calls; what is known about it stays. None if that was noted before."""
+        if not self.guard.judges:
+            return None
+        ended: RunEnd | None = self.guard.transact(lambda state: self.policy.chain.end_run(state, run_id))
+        quiet, telemetry = self.guard.quiet, self.guard.telemetry
+        if quiet:
+            quiet.difference_update([each for each in list(quiet) if each.partition("|")[0] == run_id])
+        if ended is not None and telemetry is not None:
+            telemetry.run_ended(calls=ended.calls, peak_repeats=ended.peak_repeats, tripped=ended.tripped)
+        return ended
 
-        def step(state: SessionState) -> None:
-            run = state.runs.get(run_id)
-            if run is not None:
-                run.ended = True
-
-        if self.guard.judges:
-            self.guard.transact(step)
-            quiet = self.guard.quiet
-            if quiet:
-                quiet.difference_update([each for each in list(quiet) if each.partition("|")[0] == run_id])
+    def _tell_end(self, ended: RunEnd | None) -> None:
+        """Says what the session came to so far, at the end of a block."""
+        telemetry = self.guard.telemetry
+        if ended is not None and telemetry is not None:
+            report = self.report() if telemetry.reports else None
+            telemetry.session_ended(self.id, calls=ended.session_calls, tripped=ended.session_tripped, report=report)
 
     @property
     def trip(self) -> Trip | None:

@@ -194,11 +194,22 @@ class Tool:
         """What the author's function makes of it; one that raises is said once, and it is as if it were not there."""
         try:
             return function(given)
-        except Exception:
+        except Exception as fault:
             if word not in self._broken:
                 self._broken.add(word)
-                logger.exception("%s of tool %s raised; it is left out wherever it raises", word, self.name)
+                said = "%s of tool %s raised; it is left out wherever it raises"
+                logger.exception(said, word, self.name, exc_info=hushed(fault))
             return otherwise
+
+
+def hushed(fault: BaseException) -> Any:
+    """For a log: an exception's class and place, without its words, nor those of one that was being handled.
+
+    Words may quote what the tool was given.
+    """
+    kind = type(fault)
+    same_name = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return kind, type(kind.__name__, (Exception,), same_name)("(its words are left out)"), fault.__traceback__
 
 
 class Traits:

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.core.decision import (
-    NUDGE_LIMIT,
-    SILENT,
-    Admission,
-    Circuit,
-    Finding,
-    Nudge,
-    Permit,
-    Refuse,
-    Settled,
-    Stop,
-    Trip,
-)
+from otel_toolguard.core.decision import SILENT, Admission, Circuit, Finding, Nudge, Permit, Refuse, Settled, Stop, Trip
 from otel_toolguard.core.holds import RULE, forced, held
 from otel_toolguard.core.hooks import Bound, Hook, bound_to, hooks_of, judging
-from otel_toolguard.core.report import report
+from otel_toolguard.core.report import RunEnd, end_run, report
 from otel_toolguard.core.state import CLOSED_KEPT, PAUSED_KEPT, SPARED_MOST, RunState, SessionState
 from otel_toolguard.core.trips import key_of, operator_trip, trip_of
 
@@ -117,6 +105,7 @@ class Chain:
         # A call resumed after an approval was counted when it was first asked for.
         resumed = call.call_id is not None and call.call_id in run.paused
         warned: tuple[str, ...] = ()
+        shares: tuple[float, ...] = ()
         nudges: tuple[Nudge, ...] = ()
         would: Trip | None = None
         bound = run.bound
@@ -129,6 +118,7 @@ class Chain:
                 continue
             if finding.nudge or finding.share < 1:
                 warned += (finding.rule,)
+                shares += (finding.share,)
                 nudges += self._told(run, hook, finding)
             elif leniency := self._leniency(run, call, finding, at):
                 would = would or self._would(run, call, finding, leniency)
@@ -140,6 +130,7 @@ class Chain:
             settled, opened = self._judge(run, ready, at)
             would = would or settled.would_trip
             warned += settled.warned
+            shares += settled.shares
             nudges += settled.nudges
             if opened is not None and (opened.trip.stops or opened is run.circuit_of(call.signature, call.tool)):
                 return self._refuse(run, call, opened, fresh=True, at=at)
@@ -147,7 +138,7 @@ class Chain:
             run.paused = [call_id for call_id in run.paused if call_id != call.call_id]
         number = self._reserve(state, run, call, counted=not resumed)
         return Permit(
-            number, run.signatures.get(call.signature, 0), run.calls, state.calls, warned, would, nudges
+            number, run.signatures.get(call.signature, 0), run.calls, state.calls, warned, would, nudges, shares
         )  # fmt: skip
 
     def _reserve(self, state: SessionState, run: RunState, call: ToolCall, *, counted: bool) -> int:
@@ -253,6 +244,7 @@ class Chain:
             return None
         if finding.share < 1 or finding.nudge:
             settled.warned += (finding.rule,)
+            settled.shares += (finding.share,)
             settled.nudges += self._told(run, hook, finding)
         elif leniency := self._leniency(run, call, finding, at):
             settled.would_trip = settled.would_trip or self._would(run, call, finding, leniency)
@@ -273,7 +265,7 @@ class Chain:
         if self.observe or not (finding.nudge or (self.nudge_on_warn and run.rises(finding.rule, finding.share))):
             return ()
         run.nudges[finding.rule] = run.nudges.get(finding.rule, 0) + 1
-        return (Nudge(finding.rule, (finding.nudge or hook.advice)[:NUDGE_LIMIT]),)
+        return (Nudge.cut(finding.rule, finding.nudge or hook.advice),)
 
     def _refuse(self, run: RunState, call: ToolCall, circuit: Circuit, *, fresh: bool, at: float) -> Refuse:
         ready = run.batch.skip(call)
@@ -387,6 +379,10 @@ class Chain:
         run = state.run(run_id)
         for hook in hooks_of(self.plugins, "on_retry"):
             hook.call(hook.mine(run), kind, attempt)
+
+    def end_run(self, state: SessionState, run_id: str) -> RunEnd | None:
+        """Notes that a run makes no more calls; what it came to, None if that was noted before."""
+        return end_run(self.plugins, state, run_id)
 
     def report(self, state: SessionState) -> dict[str, Any]:
         """The parts of all plugins that report, put together, and every trip that the session remembers."""

@@ -216,11 +216,19 @@ class Nudge(NamedTuple):
     rule: str
     text: str
 
+    @classmethod
+    def cut(cls, rule: str, text: str) -> Nudge:
+        """The nudge, with what is too long of its sentence left out."""
+        return cls(rule, text[:NUDGE_LIMIT])
+
 
 class Permit:
-    """The call may run. Counts include this call; ``number`` names its place until it is settled."""
+    """The call may run. Counts include this call; ``number`` names its place until it is settled.
 
-    __slots__ = ("nudges", "number", "run_calls", "session_calls", "signature_calls", "warned", "would_trip")
+    ``shares`` says for each rule that ``warned`` how much of its limit is used.
+    """
+
+    __slots__ = ("nudges", "number", "run_calls", "session_calls", "shares", "signature_calls", "warned", "would_trip")
 
     def __init__(
         self,
@@ -231,6 +239,7 @@ class Permit:
         warned: tuple[str, ...] = (),
         would_trip: Trip | None = None,
         nudges: tuple[Nudge, ...] = (),
+        shares: tuple[float, ...] = (),
     ) -> None:
         self.number = number
         self.signature_calls = signature_calls
@@ -238,6 +247,7 @@ class Permit:
         self.session_calls = session_calls
         self.warned = warned
         self.nudges = nudges
+        self.shares = shares
         self.would_trip = would_trip
 
 
@@ -362,15 +372,16 @@ class Settled:
 
     ``trip`` is set if this result opened a circuit, ``would_trip`` if it would have (observe mode); ``repeat_length``
     and ``repeat_count`` are the period and laps of the cycle so far (0 and 0 without one). ``nudges`` are for the
-    model; their rules are among ``warned``.
+    model; their rules are among ``warned``, and ``shares`` says how much of each one's limit is used.
     """
 
-    __slots__ = ("nudges", "repeat_count", "repeat_length", "trip", "warned", "would_trip")
+    __slots__ = ("nudges", "repeat_count", "repeat_length", "shares", "trip", "warned", "would_trip")
 
     def __init__(self) -> None:
         self.trip: Trip | None = None
         self.would_trip: Trip | None = None
         self.warned: tuple[str, ...] = ()
+        self.shares: tuple[float, ...] = ()
         self.nudges: tuple[Nudge, ...] = ()
         self.repeat_length = 0
         self.repeat_count = 0

@@ -28,8 +28,8 @@ _ZONE = r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2})(?![\w:]))?"
 _SECONDS = r":[0-6][0-9](?:[.,][0-9]{1,9})?"
 _CLOCK = rf"[0-9]{{1,2}}:[0-5][0-9](?:{_SECONDS})?(?: ?[AaPp][Mm]\b)?{_ZONE}"
 _UNIT = (
-    r"(?:ns|us|\u00b5s|\u03bcs|ms|msecs?|s|secs?|seconds?|milliseconds?|microseconds?|nanoseconds?|mins?|minutes?"
-    r"|hrs?|hours?|(?:[smhd]|days?|weeks?) ago|(?:it|[kKMGT]?i?[Bb])/s|s/it)"
+    r"(?:(?:[smhd]|days?|weeks?) ago|(?:it|[kKMGT]?i?[Bb])/s|s/it|ns|us|\u00b5s|\u03bcs|ms|msecs?|s|secs?|seconds?"
+    r"|milliseconds?|microseconds?|nanoseconds?|mins?|minutes?|hrs?|hours?)"
 )
 
 # Each pattern begins with one class of characters and looks back only behind it, since
@@ -97,8 +97,8 @@ _TEMP = re.compile(
 _QUERY = re.compile(r"([?&](?:amp;)?[\w.\[\]-]{1,64}=)[^\s&#\"'<>\u2039\u203a]{12,}+")
 _BLOCKS = re.compile(
     "[\u2501\u2578\u257a\u2580-\u259f]{3,}+[^\\S\n]{0,80}+"
-    "(?:[0-9.]{1,12}/[0-9.]{1,12} ?[kKMGT]?i?B)?(?: [0-9.]{1,12} [kKMGT]?i?B/s)?"
-    "(?: eta -:--:--)?"
+    "(?:[0-9.]{1,12}/[0-9.]{1,12} ?[kKMGT]?i?B)?(?: \u2039~\u203a)?"  # rate and remaining time are masked already
+    "(?: eta (?:-:--:--|\u2039~\u203a))?"
 )
 _ASCII_DIGIT = re.compile("[0-9]")
 _DIGITS = re.compile(r"\d++(?:[.,]\d++)*+(?:[eE][-+]?+\d++)?+")
@@ -115,7 +115,7 @@ def volatile(text: str) -> str:
     Returns:
         Masked text, on which a second call changes nothing.
     """
-    if "?" in text and "=" in text:
+    if "=" in text and ("?" in text or "&" in text):
         text = _QUERY.sub(rf"\1{MARK}", text)
     has_digit = _ASCII_DIGIT.search(text) is not None
     if not has_digit and text.isascii() and "[" not in text and "tmp" not in text:
@@ -137,7 +137,7 @@ def _with_digits(text: str) -> str:
     """Masks all that holds a digit. Names go before numbers, which they may contain."""
     if "0x" in text:
         text = _ADDRESS.sub(MARK, text)
-    if "id" in text or "ID" in text or "PID" in text:
+    if "id" in text or "ID" in text or "Id" in text:
         text = _PID.sub(rf"\1\2{MARK}", text)
     if "sh: " in text:
         text = _SHELL_LINE.sub(f"sh: {MARK}:", text)
@@ -145,7 +145,7 @@ def _with_digits(text: str) -> str:
         text = _KILLED.sub(rf"\1{MARK}", text)
     if "commit" in text or "HEAD" in text or "[" in text:
         text = _COMMIT.sub(rf"\1{MARK}", text)
-    if len(text) > 10:
+    if len(text) > 8:
         text = _EPOCH.sub(_epoch, text)
         text = _TOKEN.sub(_token, text)
     if ":" in text or " 20" in text or " 19" in text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,3 +32,29 @@ def report(plugins: Sequence[Any], state: SessionState) -> dict[str, Any]:
         "in_flight": state.in_flight,
         "trips": [trip.to_dict() for trip in trips.values()],
     }
+
+
+class RunEnd(NamedTuple):
+    """What a run came to, and its session so far: calls, the most laps of one cycle, whether it was stopped."""
+
+    calls: int
+    peak_repeats: int
+    tripped: bool
+    session_calls: int
+    session_tripped: bool
+
+
+def end_run(plugins: Sequence[Any], state: SessionState, run_id: str) -> RunEnd | None:
+    """Marks a run as ended; None if it was marked before."""
+    session_tripped = state.stop is not None or any(run.stop is not None for run in state.runs.values())
+    run = state.runs.get(run_id)
+    if run is None:  # one that made no call of its own
+        return RunEnd(0, 0, False, state.calls, session_tripped)
+    if run.ended:
+        return None
+    run.ended = True
+    peak = 0
+    for plugin in plugins:
+        if plugin.name in run.rules and hasattr(plugin, "report"):
+            peak = max(peak, plugin.report([run.rules[plugin.name]]).get("longest_repeat", {}).get("laps", 0))
+    return RunEnd(run.calls, peak, run.latch() is not None or state.stop is not None, state.calls, session_tripped)

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 ARGUMENTS_SHOWN = 32
 PREVIEW_LIMIT = 200  # characters
-_SECRET = re.compile(r"(?i)pass|secret|token|api_?key|auth|credential|cookie")
+SECRET_NAME = re.compile(r"(?i)pass|secret|token|api_?key|auth|credential|cookie")
 # Inside values: credentials of an address, bearer tokens, well-known forms of keys, assignments to secret names.
-_SECRET_VALUE = re.compile(
+SECRET_VALUE = re.compile(
     r"(?i)(?<=://)[^/\s:@]{0,64}:[^/\s@]{1,256}(?=@)|\bbearer\s+\S+|\b(?:sk|pk|ghp|gho|xox[abp])[-_][\w-]{8,}"
     r"|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{8,}\.[\w.-]+"
     r"|(?<=[?&;\s])[\w-]{0,32}(?:passw|secret|token|api_?key|credential)[\w-]{0,32}=[^&\s]+"
@@ -42,10 +42,10 @@ def _shape(value: Any) -> str:
 
 
 def _preview(name: str, value: Any) -> str:
-    if _SECRET.search(name):
+    if SECRET_NAME.search(name):
         return " = (redacted)"
     if isinstance(value, str):
-        return " = " + _SECRET_VALUE.sub("(redacted)", value[: 4 * PREVIEW_LIMIT])[:PREVIEW_LIMIT]
+        return " = " + SECRET_VALUE.sub("(redacted)", value[: 4 * PREVIEW_LIMIT])[:PREVIEW_LIMIT]
     if isinstance(value, (bool, int, float, type(None))):
         return " = " + repr(value)[:PREVIEW_LIMIT]
     return ""

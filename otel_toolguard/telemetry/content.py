@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_toolguard.core.shapes import _SECRET, _SECRET_VALUE
+from otel_toolguard.core.shapes import SECRET_NAME, SECRET_VALUE
 from otel_toolguard.telemetry.values import VALUE_LIMIT, text
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Content:
     def _checked(self, name: str, said: Callable[[], str]) -> tuple[str | None, bool]:
         try:
             whole = said()
-            masked: str | None = _SECRET_VALUE.sub(MASK, whole[:_ROOM])
+            masked: str | None = SECRET_VALUE.sub(MASK, whole[:_ROOM])
             if self._redact is not None:
                 masked = self._redact(name, masked or "")
             if masked is None:
@@ -111,7 +111,7 @@ def _table(value: Mapping[Any, Any], room: _Room, depth: int) -> dict[str, Any]:
         name = key if type(key) is str else _plain(key, room, depth + 1)
         name = str(name)[:VALUE_LIMIT].encode("utf-8", "replace").decode()
         room.take(len(name))
-        table[name] = MASK if _SECRET.search(name) else _plain(value[key], room, depth + 1)
+        table[name] = MASK if SECRET_NAME.search(name) else _plain(value[key], room, depth + 1)
     return table
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from otel_toolguard.core.call import Outcome, ToolCall
 from otel_toolguard.core.chain import Chain
-from otel_toolguard.core.decision import Permit, Refuse, Stop
+from otel_toolguard.core.decision import Finding, Permit, Refuse, Stop
 from otel_toolguard.core.holds import hold
 from otel_toolguard.core.plugins.call_ceiling import CallCeiling
 from otel_toolguard.core.plugins.cost import Cost
@@ -122,3 +122,80 @@ def test_a_cost_of_a_run_that_is_known_leaves_its_place() -> None:
     assert world.state.now == 0.0
     world.chain.stop(world.state, "enough")
     assert type(world.admit("a", "q")) is Stop
+
+
+# ------------------------------------------------------------------------------------------------ rules of third parties
+
+
+class Own:
+    """A rule from elsewhere that finds one thing at one hook."""
+
+    name = "own"
+
+    def __init__(self, hook: str, **finding: Any) -> None:
+        setattr(self, hook, lambda *_: Finding(self.name, **finding))
+
+
+def test_a_stop_says_what_its_rule_said_however_late_it_is() -> None:
+    """Seconds to wait are counted down only where something opens again by itself."""
+    world = World(Own("settle", scope="run", retry_after_s=5.0, retryable=True))
+    world.settle(world.admit())
+    world.at = 3.0
+    assert world.admit().trip.retry_after_s == 5.0
+
+
+def test_a_circuit_that_refusals_open_is_counted_down() -> None:
+    """From the refusal on, for the tool alone."""
+    world = World(CallCeiling(signature=0), Own("refused", scope="tool", retry_after_s=5.0))
+    world.at = 50.0
+    assert world.admit("a").opened.trip.rule == "own"
+    world.at = 52.0
+    refused = world.admit("a", number=2)
+    assert (refused.trip.rule, refused.trip.retry_after_s) == ("own", 3.0)
+
+
+def test_a_cycle_without_a_number_of_laps_has_none() -> None:
+    """The length is said all the same."""
+    world = World(Own("settle", share=0.1, period=2))
+    settled = world.settle(world.admit())
+    assert (settled.repeat_length, settled.repeat_count, settled.warned) == (2, 0, ())
+
+
+def test_two_chains_over_one_session_judge_by_their_own_rules() -> None:
+    """At admission and at the result, whichever was there first."""
+    plain, strict, state = Chain([]), Chain([CallCeiling(tools={"x": 0}), FailureStreak(1)]), SessionState("s")
+    for chain, tool, kind in ((plain, "x", Permit), (strict, "x", Refuse), (plain, "y", Permit)):
+        assert type(chain.admit(state, "r", ToolCall(tool, f"{tool}:1"))) is kind
+    state, call = SessionState("s"), ToolCall("a", "a:1")
+    for chain, tripped in ((plain, False), (strict, True)):
+        permit: Any = chain.admit(state, "r", call)
+        chain.settle(state, "r", permit.number, call, Outcome("failed"))
+        assert (state.runs["r"].stop is not None) is tripped
+
+
+def test_the_time_is_zero_where_nobody_tells_it() -> None:
+    """For each step that takes one."""
+    world, call = World(Deadline(9)), ToolCall("a", "a:1")
+    permit: Any = world.chain.admit(world.state, "r", call)
+    world.chain.settle(world.state, "r", permit.number, call, Outcome("ok"))
+    world.chain.close_batch(world.state, "r")
+    world.chain.cost(world.state, "r", 1.0)
+    assert world.state.now == 0.0
+
+
+@pytest.mark.parametrize("state", ["observe", "disabled"])
+def test_a_hold_for_a_while_spares_single_calls_but_no_session(state: Any) -> None:
+    """Until it ends; a ceiling of the session stops all the same."""
+    world = World(CallCeiling(tools={"a": 0}), SignatureFailures(1))
+    hold(world.state, "tool:a", state, "looking", 100.0)
+    world.at = 99.0
+    permit = world.admit("a")
+    assert type(permit) is Permit
+    settled = world.settle(permit, "failed")
+    assert (settled.trip, settled.would_trip is None) == (None, state == "disabled")
+    world.at = 100.0
+    assert type(world.admit("a")) is Refuse
+    world = World(CallCeiling(session=0))
+    hold(world.state, "tool:a", state, "looking", 100.0)
+    refused = world.admit("a")
+    assert (type(refused), refused.trip.scope) == (Stop, "session")

@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from otel_toolguard import CircuitOpen, Policy, Session, guard_tool
+from otel_toolguard import CircuitOpen, MemoryStore, Policy, Session, guard_tool
 
 MARK = "kanar1envogel"
 CANARY = f"sk-{MARK}/{MARK}?q={MARK} ü"
@@ -290,6 +290,62 @@ def test_below_the_langchain_adapter(cage, capfd, rules, function):
     cage.close(session)
     check(cage, capfd, ["ok" if function is look_up else "failed"] * len(cage.told.spans()))
     assert session.report()["trips"]
+
+
+@pytest.mark.parametrize("word", ["key", "result_key"])
+def test_a_function_of_the_author_s_that_raises(cage, capfd, word):
+    """Where the author's own function raises over a value, the log has its place, not its words."""
+
+    def over(value):
+        raise KeyError(CANARY)
+
+    tool = guard_tool(name="look_up", **{word: over})(look_up)
+    with cage.session(policy(REPEAT)) as session:
+        call(cage, tool)
+    cage.close(session)
+    check(cage, capfd, ["ok"])
+
+
+@pytest.mark.parametrize("function", [look_up, fail], ids=["ok", "failed"])
+def test_a_store_that_fails(cage, capfd, function, monkeypatch):
+    """A failure of the guard itself is logged with its class and place, not with the words of the call it was about."""
+    from otel_toolguard import attempt
+
+    monkeypatch.setattr(attempt, "_faults", set())
+
+    class Failing(MemoryStore):
+        def transact(self, session_id, step):
+            if self.broken:
+                raise OSError(CANARY)
+            return super().transact(session_id, step)
+
+        broken = False
+
+    store = Failing()
+    session = Session("s1", policy=policy(), telemetry=cage.telemetry, store=store)
+    with session:
+        store.broken = True
+        call(cage, guard_tool(name="look_up")(function))
+        store.broken = False
+    cage.close(session)
+    assert "the guard failed to admit a call" in cage.caplog.text
+    assert "OSError: (its words are left out)" in cage.caplog.text
+    check(cage, capfd, ["ok" if function is look_up else "failed"])
+
+
+def test_an_on_trip_that_fails(cage, capfd):
+    """What a callback raises over a trip is logged in its words, without those of the call that was failing."""
+
+    def over(trip):
+        raise LookupError("no such channel")
+
+    session = Session("s1", policy=policy(REPEAT), telemetry=cage.telemetry, on_trip=over)
+    with session:
+        for _ in range(3):
+            call(cage, guard_tool(name="look_up")(fail))
+    cage.close(session)
+    assert "no such channel" in cage.caplog.text
+    check(cage, capfd, ["failed"] * 3)
 
 
 def test_the_cage_holds():

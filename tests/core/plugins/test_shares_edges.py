@@ -127,13 +127,21 @@ def test_the_numbers_of_a_finding_that_tells_the_model(rule: Any, what: str, exp
     assert (found.limit, found.observed) == expected
 
 
-def test_the_first_ceiling_that_is_reached_is_the_one_that_refuses() -> None:
+FIRST: list[tuple[dict[str, Any], str]] = [
+    ({"signature": 4, "tools": {"t": 2}}, "signature"),
+    ({"session": 4, "run": 2}, "session"),
+    ({"run": 4, "signature": 2}, "run"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limits", "scope"), FIRST)
+def test_the_first_ceiling_that_is_reached_is_the_one_that_refuses(limits: "dict[str, Any]", scope: str) -> None:
     """Even where another one is passed by more."""
-    rule, run = CallCeiling(signature=4, tools={"t": 2}), new_run()
-    run.tools["t"] = run.signatures["t:1"] = 4
+    rule, run = CallCeiling(**limits), new_run()
+    run.calls = run.session.calls = run.tools["t"] = run.signatures["t:1"] = 4
     found = rule.admit(None, run, call())
     assert found is not None
-    assert (found.scope, found.share, found.limit, found.observed) == ("signature", 1.0, 4, 4)
+    assert (found.scope, found.share, found.limit, found.observed) == (scope, 1.0, 4, 4)
 
 
 def test_the_share_of_a_deadline() -> None:
@@ -206,6 +214,7 @@ CEILINGS: list[tuple[dict[str, Any], list[Any]]] = [
     ({"run": 0}, [1.0, 1.0]),
     ({"run": 4, "session": 6}, [None, None, 0.5, 0.75, 1.0]),
     ({"run": 6, "session": 4}, [None, None, 0.5, 0.75, 1.0]),
+    ({"run": 4, "tools": {"t": 6}}, [None, None, 0.5, 0.75, 1.0]),
     ({"run": 6, "tools": {"t": 4}, "signature": 5}, [None, None, 0.5, 0.75, 1.0]),
 ]  # fmt: skip
 
@@ -235,7 +244,7 @@ def test_the_share_of_a_ceiling_of_runs_above(limits: "dict[str, Any]") -> None:
 DEFAULTS: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
     (FailureStreak, {"limit": 3}, {"across_tools": False, "on_limit": "stop"}),
     (FileEdits, {"limit": 3}, {"on_limit": "stop"}),
-    (RepeatGuard, {"limit": 3}, {"max_period": 3, "compare": "volatile", "failed_limit": None, "failed_nudge": None, "same_error": True, "on_limit": "stop", "needs": ("volatile",)}),
+    (RepeatGuard, {"limit": 3}, {"limit": 3, "max_period": 3, "compare": "volatile", "failed_limit": None, "failed_nudge": None, "same_error": True, "on_limit": "stop", "needs": ("volatile",)}),
     (RepeatGuard, {"limit": 3, "compare": "exact"}, {"needs": ("exact",)}),
     (RepeatGuard, {"limit": 3, "compare": "call"}, {"needs": ()}),
     (SignatureFailures, {"limit": 3}, {"count": "consecutive", "same_error": True, "clear_on_write": True, "cooldown": None, "needs": ("volatile", "class")}),
