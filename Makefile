@@ -7,7 +7,7 @@ SHARED ?= ../shared
 SCHEMAS ?= .venv-schemas
 ENRICH ?= .venv-enrich
 SHELL := /bin/bash
-ADAPTERS = langchain pydantic_ai
+ADAPTERS = langchain mcp openai_agents pydantic_ai
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
 .PRECIOUS: .venv-adapters/%/.ready .venv-adapters/latest-%/.ready .venv-adapters/oldest-%/.ready
@@ -85,10 +85,11 @@ $(SCHEMAS)/.ready: pyproject.toml tests/schemas/requirements.txt constraints.txt
 enrich: $(ENRICH)/.ready
 	for file in tests/enrich/test_*.py; do $(ENRICH)/bin/python -m pytest -q $$file || exit 1; done
 
-$(ENRICH)/.ready: pyproject.toml tests/enrich/requirements.txt
+$(ENRICH)/.ready: pyproject.toml tests/enrich/requirements.txt constraints.txt
 	$(PYTHON) -m venv $(ENRICH)
+	sed '/^websockets==/d' constraints.txt > $(ENRICH)/constraints.txt
 	$(ENRICH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(ENRICH)/bin/python -m pip install --quiet --requirement tests/enrich/requirements.txt --editable . --editable integrations/langchain
+	$(ENRICH)/bin/python -m pip install --quiet --constraint $(ENRICH)/constraints.txt --requirement tests/enrich/requirements.txt --editable . --editable integrations/langchain
 	touch $(ENRICH)/.ready
 
 # Changes the rules, the chain and the masks in thousands of places; the tests must notice nine of ten.
@@ -108,8 +109,8 @@ live: setup
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
-pins: setup
-	$(BIN)/python -m pip freeze --exclude-editable --exclude pip --exclude setuptools > constraints.txt
+pins: setup schemas enrich
+	for python in $(BIN)/python $(SCHEMAS)/bin/python $(ENRICH)/bin/python; do $$python -m pip freeze --exclude-editable --exclude pip --exclude setuptools; done | sort -fu -t= -k1,1 > constraints.txt
 
 changelog: setup
 	$(BIN)/towncrier build --yes
