@@ -28,7 +28,9 @@ class Binder:
         function: The tool's body.
     """
 
-    __slots__ = ("_bound", "_defaults", "_dropped", "_first", "_given", "_positional", "_signature", "_simple")
+    __slots__ = (
+        "_bound", "_defaults", "_dropped", "_easy", "_first", "_given", "_positional", "_signature", "_simple",
+    )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
@@ -61,9 +63,13 @@ class Binder:
             for parameter in parameters
             if parameter.default is not inspect.Parameter.empty and parameter.name not in self._dropped
         }
+        # Nothing has to be taken out again.
+        self._easy = self._simple and self._first is None and not self._dropped and not self._given
 
     def bind(self, instance: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name. Where the call does not fit the function, whatever was given, as it was given."""
+        if self._easy and not args:
+            return {**self._defaults, **kwargs}
         bound = self._quick(instance, args, kwargs) if self._simple else self._slow(instance, args, kwargs)
         for name in self._dropped:
             bound.pop(name, None)

@@ -73,8 +73,7 @@ class Calls:
             attempt.raised(error)
             raise
         attempt.leave()
-        # By the type alone: a lazy object may do anything when it is asked for its class.
-        if hasattr(type(result), "__await__") or type(result) is types.GeneratorType:
+        if _is_later(type(result)):
             return self._put_off(attempt, result)
         attempt.returned(result)
         return result
@@ -121,18 +120,23 @@ class Calls:
     def _attempt(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Attempt | Uncounted | None:
         """The admitted or refused call; None where somebody further out counts this very call already."""
         try:
-            place = place_here()
+            place = here.get()
+            if place is None:
+                place = place_here()
             inside = place.inside if place is not None else None
             if inside is not None and inside.body is not None and self._is_mine(inside.body, wrapped):
                 inside.executions += 1
                 return None
             guard = place.guard if place is not None else outside(self.tool)
-            return Attempt(guard, place, self.tool, self.binder.bind(instance, args, kwargs), body=self.inside or None)
+            attempt = Attempt(guard, place, self.tool, self.binder.bind(instance, args, kwargs))
         except (CircuitOpen, SessionMissing):
             raise
         except Exception as fault:  # settings that cannot be read, for example
             unfelt("look at a call", fault)
             return Uncounted()
+        if self.inside:
+            attempt.body = self.inside
+        return attempt
 
     def _is_mine(self, body: Any, wrapped: Any) -> bool:
         return same(body, wrapped) or (self.others != () and any(same(body, other) for other in self.others))
@@ -159,6 +163,19 @@ class Calls:
             settling = self.later(result, attempt)
         attempt.put_off(settling)
         return settling
+
+
+def _is_later(kind: Any) -> bool:
+    """Whether results of a type are still to come; by the type alone, for a lazy object may do anything when asked."""
+    if type(kind) is type and kind in _NEVER_LATER:
+        return False
+    try:
+        return kind is types.GeneratorType or hasattr(kind, "__await__")
+    except Exception:  # so may its metaclass
+        return False
+
+
+_NEVER_LATER = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})  # the common results
 
 
 def _seen(result: Any) -> Any:

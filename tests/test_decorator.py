@@ -1021,3 +1021,23 @@ def test_what_wraps_a_bound_function_is_not_taken_for_one():
     with session:
         assert outer("a") == "a"
     assert counted(session) == {"plain": 1}
+
+
+def test_a_result_whose_metaclass_raises_is_returned():
+    """Whatever the type of a result does when it is asked for something, the caller gets the result."""
+
+    class Odd(type):
+        def __getattribute__(cls, name):
+            raise RuntimeError(name)
+
+        def __eq__(cls, other):
+            raise RuntimeError("compared")
+
+        __hash__ = None
+
+    class Result(metaclass=Odd):
+        pass
+
+    result = object.__new__(Result)
+    with Session(policy=Policy(profile="strict")):
+        assert guard_tool(name="look")(lambda: result)() is result

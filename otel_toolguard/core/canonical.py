@@ -36,6 +36,9 @@ class Canonical(NamedTuple):
     whole: bool
 
 
+_new = tuple.__new__  # what NamedTuple's own constructor comes to, in half its time
+
+
 def canonical(value: Any, mask: Callable[[str], str] | None = None, *, mask_numbers: bool = False) -> Canonical:
     """The canonical text of any value.
 
@@ -49,10 +52,10 @@ def canonical(value: Any, mask: Callable[[str], str] | None = None, *, mask_numb
         return Canonical(encode_basestring(value if mask is None else mask(value)), True)
     if value is None:
         return Canonical("null", True)
-    if kind is dict and mask is None and not mask_numbers and len(value) <= _FLAT_ITEMS:
+    if kind is dict and mask is None and not mask_numbers:
         text = _flat(value)
         if text is not None:
-            return Canonical(text, True)
+            return _new(Canonical, (text, True))
     writer = _Writer(mask, mask_numbers=mask_numbers)
     try:
         writer.write(value)
@@ -66,35 +69,62 @@ def canonical(value: Any, mask: Callable[[str], str] | None = None, *, mask_numb
 
 
 def _flat(value: dict[Any, Any]) -> str | None:
-    """The text of a small dict of scalars, which most arguments are; None if it is anything else."""
-    parts = []
+    """The canonical text of a small dict of scalars, which most arguments are; None if it is anything else."""
+    if len(value) > _FLAT_ITEMS:
+        return None
+    names = tuple(value)
+    for name in names:
+        if type(name) is not str:  # it may equal a text and yet be written in another way
+            return None
+    plan = _plans.get(names) or _plan(names)
+    if plan is None:
+        return None if names else "{}"
+    text = ""
     room = MASK_LIMIT
     try:
-        for key, item in value.items():
-            if type(key) is not str:
-                return None
-            room -= len(key)
+        for name, start in plan:
+            item = value[name]
             kind = type(item)
-            if kind is str:
+            if kind is str and len(item) <= room:
                 room -= len(item)
-                text = encode_basestring(item)
+                text += start + encode_basestring(item)
             elif kind is int and item.bit_length() <= _PLAIN_INT_BITS:
-                text = int.__repr__(item)
-            elif item is None:
-                text = "null"
-            elif kind is bool:
-                text = "true" if item else "false"
-            elif kind is float:
-                text = float.__repr__(item)
+                text += f"{start}{item}"
+            elif word := _word(item):
+                text += start + word
             else:
                 return None
-            if room < 0:
-                return None
-            parts.append(f"{encode_basestring(key)}:{text}")
-    except RuntimeError:  # another thread changed it
+    except KeyError:  # another thread changed it
         return None
-    parts.sort()  # by the keys as they are written, none of which is the beginning of another
-    return "{" + ",".join(parts) + "}"
+    return text + "}"
+
+
+def _word(item: Any) -> str:
+    """null, true, false or a float as it is written; "" for anything else."""
+    if item is None:
+        return "null"
+    kind = type(item)
+    if kind is bool:
+        return "true" if item else "false"
+    return float.__repr__(item) if kind is float else ""
+
+
+_plans: dict[tuple[str, ...], tuple[tuple[str, str], ...]] = {}  # the names of a call's arguments, as they are written
+_PLANS_KEPT = 512
+_PLAN_LIMIT = 512  # characters of all its names together
+
+
+def _plan(names: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
+    """For each name, in the order of what is written, what stands before its value; None if there is none to keep."""
+    if not names or sum(map(len, names)) > _PLAN_LIMIT:
+        return None
+    # By the names as they are written, none of which is the beginning of another.
+    written = sorted((encode_basestring(name) + ":", name) for name in names)
+    plan = tuple((name, ("," if at else "{") + text) for at, (text, name) in enumerate(written))
+    if len(_plans) >= _PLANS_KEPT:
+        _plans.clear()
+    _plans[names] = plan
+    return plan
 
 
 class _Writer:
@@ -257,19 +287,22 @@ class Signer:
 
     def __init__(self, key: bytes) -> None:
         self._start = hashlib.blake2b(digest_size=8, key=key[:64])
+        self._copy = self._start.copy
         named = self._start.copy()
         named.update(b"key id")
         self.key_id = named.hexdigest()
 
     def digest(self, text: str) -> str:
         """16 hex digits."""
-        state = self._start.copy()
+        state = self._copy()
         state.update(text.encode("utf-8", "surrogatepass"))
         return state.hexdigest()
 
     def signature(self, tool: str, text: str, world: str | None = None) -> str:
         """``{tool}:{16 hex}`` of canonical arguments and, where it matters, the working directory."""
-        return f"{tool}:{self.digest(text if world is None else text + encode_basestring(world))}"
+        state = self._copy()
+        state.update((text if world is None else text + encode_basestring(world)).encode("utf-8", "surrogatepass"))
+        return f"{tool}:{state.hexdigest()}"
 
 
 class Fingerprints(NamedTuple):
@@ -290,23 +323,34 @@ def fingerprints(sign: Signer, value: Any, *, failed: bool, needs: frozenset[str
         needs: Which of "exact", "volatile" and "digits" are asked for.
     """
     flag = "!" if failed else ""
+    if type(value) is str and len(value) <= MASK_LIMIT:  # the common result
+        return _of_text(sign, value, needs, flag)
     plain = canonical(value)
     if not plain.whole:
         return Fingerprints(None, None, None)
     exact = sign.digest(flag + plain.text) if "exact" in needs else ""
     if "volatile" not in needs and "digits" not in needs:
         return Fingerprints(exact, "", "")
-    if type(value) is str and len(value) <= MASK_LIMIT:  # the common result; masked once for both
-        words = volatile(value)
-        masked = plain if words is value else Canonical(encode_basestring(words), True)
-        numberless = Canonical(encode_basestring(numbers(words)), True) if "digits" in needs else None
-    else:
-        masked = canonical(value, volatile)
-        numberless = canonical(value, digits, mask_numbers=True) if "digits" in needs else None
+    masked = canonical(value, volatile)
+    numberless = canonical(value, digits, mask_numbers=True) if "digits" in needs else None
     first = _print(sign, flag, masked)
     if numberless is None:
         return Fingerprints(exact, first, "")
     return Fingerprints(exact, first, first if numberless == masked else _print(sign, flag, numberless))
+
+
+def _of_text(sign: Signer, text: str, needs: frozenset[str], flag: str = "") -> Fingerprints:
+    """``fingerprints`` of a text of at most 16 KiB, which the masks go through once; what they leave has one digest."""
+    exact = sign.digest(flag + encode_basestring(text)) if "exact" in needs else ""
+    if "volatile" not in needs and "digits" not in needs:
+        return _new(Fingerprints, (exact, "", ""))
+    words = volatile(text)
+    first = exact if exact and words == text else sign.digest(flag + encode_basestring(words))
+    if "digits" not in needs:
+        return _new(Fingerprints, (exact, first, ""))
+    bare = numbers(words)
+    second = first if bare == words else sign.digest(flag + encode_basestring(bare))
+    return _new(Fingerprints, (exact, first, second))
 
 
 def _print(sign: Signer, flag: str, form: Canonical) -> str | None:

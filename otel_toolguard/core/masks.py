@@ -102,6 +102,15 @@ _BLOCKS = re.compile(
 )
 _ASCII_DIGIT = re.compile("[0-9]")
 _DIGITS = re.compile(r"\d++(?:[.,]\d++)*+(?:[eE][-+]?+\d++)?+")
+_ASCII_DIGITS = re.compile(r"[0-9]++(?:[.,][0-9]++)*+(?:[eE][-+]?+[0-9]++)?+")
+# The least that a digit must have beside it for any pattern above to match, whose text holds none of the words and
+# signs that `_is_quiet` looks for: a longer word around it, or the next part of a date, clock, bar or duration.
+_SUSPECT = re.compile(
+    r"[0-9](?:(?=[0-9A-Za-z]{4})|(?<=[0-9A-Za-z]{4}.)|(?<!\w.)(?:[0-9]{3}[-/][01]?[0-9]"
+    r"|[0-9]?(?:[ /-][JFMASOND]|/[0-9]|:[0-5])"
+    rf"|[0-9,.]*+(?:%\||[dhm] ?[0-9]| {{1,2}}[0-9]|(?:e[+-]?[0-9]{{1,3}})?+ ?(?=[bdhikmnsuwBGKMT]){_UNIT}(?!\w))))"
+)
+_BRIEF = 200  # characters; a longer text is likely to hold something, or too many digits to be worth a look
 _SIGN = re.compile(r"[-+](?<![\w+\u2039\u203a-].)" + NUMBER)
 
 
@@ -116,16 +125,18 @@ def volatile(text: str) -> str:
         Masked text, on which a second call changes nothing.
     """
     if "=" in text and ("?" in text or "&" in text):
-        text = _QUERY.sub(rf"\1{MARK}", text)
+        text = _QUERY.sub(_behind, text)
     has_digit = _ASCII_DIGIT.search(text) is not None
     if not has_digit and text.isascii() and "[" not in text and "tmp" not in text:
+        return text
+    if has_digit and len(text) <= _BRIEF and _is_quiet(text):
         return text
     # With a character in front, a pattern may ask for the one before a word.
     text = "\n" + text
     if "[" in text:
         text = _BRACKETS.sub(MARK, text)
         if "In" in text or "Out" in text:
-            text = _CELL.sub(rf"\1[{MARK}]", text)
+            text = _CELL.sub(_cell, text)
     if "tmp" in text:
         text = _TEMP.sub(f"tmp{MARK}", text)
     if has_digit:
@@ -133,24 +144,47 @@ def volatile(text: str) -> str:
     return (text if text.isascii() else _BLOCKS.sub(MARK, text))[1:]
 
 
+def _is_quiet(text: str) -> bool:
+    """Whether none of the patterns can match, as one look at a text tells whose digits are plain numbers."""
+    return (
+        text.isascii() and "[" not in text and _SUSPECT.search(text) is None and "tmp" not in text
+        and "id" not in text and "ID" not in text and "Id" not in text and "sh: " not in text and "line " not in text
+        and "commit" not in text and "HEAD" not in text
+    )  # fmt: skip
+
+
 def _with_digits(text: str) -> str:
     """Masks all that holds a digit. Names go before numbers, which they may contain."""
     if "0x" in text:
         text = _ADDRESS.sub(MARK, text)
     if "id" in text or "ID" in text or "Id" in text:
-        text = _PID.sub(rf"\1\2{MARK}", text)
+        text = _PID.sub(_pid, text)
     if "sh: " in text:
         text = _SHELL_LINE.sub(f"sh: {MARK}:", text)
     if "line " in text:
-        text = _KILLED.sub(rf"\1{MARK}", text)
+        text = _KILLED.sub(_behind, text)
     if "commit" in text or "HEAD" in text or "[" in text:
-        text = _COMMIT.sub(rf"\1{MARK}", text)
+        text = _COMMIT.sub(_behind, text)
     if len(text) > 8:
         text = _EPOCH.sub(_epoch, text)
         text = _TOKEN.sub(_token, text)
     if ":" in text or " 20" in text or " 19" in text:
         text = _DATED.sub(MARK, text)
     return _NUMERIC.sub(MARK, text)
+
+
+# Functions, for a template with groups is looked up anew at each call, whether or not anything matches.
+def _behind(match: re.Match[str]) -> str:
+    """The mark behind what tells that something volatile follows."""
+    return match[1] + MARK
+
+
+def _pid(match: re.Match[str]) -> str:
+    return match[1] + match[2] + MARK
+
+
+def _cell(match: re.Match[str]) -> str:
+    return f"{match[1]}[{MARK}]"
 
 
 def _epoch(match: re.Match[str]) -> str:
@@ -193,5 +227,5 @@ def digits(text: str) -> str:
 
 def numbers(masked: str) -> str:
     """What `digits` makes of a text that `volatile` has masked already."""
-    text = _DIGITS.sub(NUMBER, masked)
+    text = (_ASCII_DIGITS if masked.isascii() else _DIGITS).sub(NUMBER, masked)
     return _SIGN.sub(NUMBER, text) if "-" + NUMBER in text or "+" + NUMBER in text else text
