@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 SHARED ?= ../shared
 SCHEMAS ?= .venv-schemas
 ENRICH ?= .venv-enrich
+BENCH ?= .venv-bench
 SHELL := /bin/bash
 ADAPTERS = langchain mcp openai_agents pydantic_ai
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
 .PRECIOUS: .venv-adapters/%/.ready .venv-adapters/latest-%/.ready .venv-adapters/oldest-%/.ready
-.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz mutation schemas enrich pins changelog clean
+.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz soak mutation schemas enrich pins changelog clean
 
 setup: $(READY)
 
@@ -19,7 +20,7 @@ $(READY): pyproject.toml integrations/langchain/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "otel-toolguard needs Python 3.11 or newer; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --group bench --editable ".[cli,otlp]" --editable "integrations/langchain[instruments]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable ".[cli,otlp]" --editable "integrations/langchain[instruments]"
 	touch $(READY)
 
 demo: setup
@@ -92,6 +93,10 @@ $(ENRICH)/.ready: pyproject.toml tests/enrich/requirements.txt constraints.txt
 	$(ENRICH)/bin/python -m pip install --quiet --constraint $(ENRICH)/constraints.txt --requirement tests/enrich/requirements.txt --editable . --editable integrations/langchain
 	touch $(ENRICH)/.ready
 
+# A million admissions over threads, tasks and nested runs, counted from outside; a bounded part is among the tests.
+soak: setup
+	$(BIN)/python tests/soak/soak.py --calls 1000000
+
 # Changes the rules, the chain and the masks in thousands of places; the tests must notice nine of ten.
 mutation: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group mutation
@@ -106,14 +111,22 @@ fuzz: setup
 live: setup
 	$(BIN)/python -m pytest tests/live
 
-bench: setup
-	$(BIN)/python benchmarks/run.py
+# The peers that are measured beside it have an environment of their own.
+bench: $(BENCH)/.ready
+	$(BENCH)/bin/python benchmarks/run.py
 
-pins: setup schemas enrich
-	for python in $(BIN)/python $(SCHEMAS)/bin/python $(ENRICH)/bin/python; do $$python -m pip freeze --exclude-editable --exclude pip --exclude setuptools; done | sort -fu -t= -k1,1 > constraints.txt
+$(BENCH)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	sed '/^websockets==/d' constraints.txt > $(BENCH)/constraints.txt
+	$(BENCH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BENCH)/bin/python -m pip install --quiet --constraint $(BENCH)/constraints.txt --group bench --editable ".[cli,otlp]"
+	touch $@
+
+pins: setup schemas enrich $(BENCH)/.ready
+	for python in $(BIN)/python $(SCHEMAS)/bin/python $(ENRICH)/bin/python $(BENCH)/bin/python; do $$python -m pip freeze --exclude-editable --exclude pip --exclude setuptools; done | sort -fu -t= -k1,1 > constraints.txt
 
 changelog: setup
 	$(BIN)/towncrier build --yes
 
 clean:
-	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) .venv-adapters mutants dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) $(BENCH) .venv-adapters mutants dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

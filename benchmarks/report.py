@@ -78,6 +78,13 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("span and histogram, exact guard", _of("exact_full"), _BARE_SPAN, 2.0),
         Row("span and histogram, exact guard", _of("exact_full"), _UTIL_GENAI, 1.0),
     ),
+    "peers": (
+        Row("circuitbreaker (counts failures)", _of("peer_circuitbreaker"), _WRAPT),
+        Row("pybreaker (counts failures)", _of("peer_pybreaker"), _WRAPT),
+        Row("runbound (loop guard, no span)", _of("peer_runbound"), _WRAPT),
+        Row("openinference decorator (span, arguments)", _of("peer_openinference"), _BARE_SPAN),
+        Row("logfire decorator (span, arguments)", _of("peer_logfire"), _BARE_SPAN),
+    ),
     "texts": (
         Row("masking, 1 kB of log text, per kB", _of("mask_1"), budget=80.0),
         Row("masking, 16 kB of log text, per kB", _of("mask_16"), budget=80.0),
