@@ -1,7 +1,7 @@
 """Many admissions at once, over threads, tasks and nested runs: ``python tests/soak/soak.py --calls 1000000``.
 
 Counts what the guard let through by a counter of its own, and says whether the ceiling was met to the call, every body
-has one ended span, nobody is left in flight, and whether anything that is remembered grew between half time and end.
+has one ended span, nobody is left in flight, and whether what is remembered stays within its bounds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ import time
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 from otel_toolguard import CircuitOpen, MemoryStore, Policy, Session, guard_tool
-from otel_toolguard.core.state import SessionState
+from otel_toolguard.core.state import RUNS_KEPT, SIGNATURES_KEPT, SessionState
 from otel_toolguard.telemetry import Telemetry
 
 THREADS, TASKS, WAVES = 16, 64, 10
@@ -121,9 +120,15 @@ class Soak:
             thread.join()
 
     def remembered(self):
-        """Bytes of the session's plain state, sessions in the store, entries of the handle's own set."""
+        """Runs of the session, the longest table of any of them, sessions in the store, entries of the handle's own set."""
         plain = self.session.guard.transact(SessionState.to_plain)
-        return len(json.dumps(plain)), len(self.store._entries), len(self.session.guard.quiet)
+        runs = [run for _, run in plain["runs"]]
+        return (
+            len(runs),
+            max(map(_longest, [*runs, plain["rules"]])),
+            len(self.store._entries),
+            len(self.session.guard.quiet),
+        )
 
     def faults(self):
         """What is not as it must be."""
@@ -133,10 +138,18 @@ class Soak:
             f"{len(self.ended.outcomes['ok'])} ended spans of bodies": len(self.ended.outcomes["ok"]) != bodies,
             f"{self.session.report()['in_flight']} in flight": self.session.report()["in_flight"] != 0,
             f"counted {self.session.report()['calls']}": self.session.report()["calls"] < bodies,
-            f"remembered {self.half} at half time, {end} at the end": end[0] > 1.25 * self.half[0] or end[1] != 1,
+            f"{end[0]} runs remembered": end[0] > RUNS_KEPT + 2 * THREADS,
+            f"a table of {end[1]} entries": end[1] > min(SIGNATURES_KEPT, 2 * self.distinct + 2),
+            f"remembered {self.half} at half time and {end} at the end": end[2:] != (1, 0) or self.half[2:] != (1, 0),
             "nobody was refused": not self.refused,
         }
         return [text for text, wrong in found.items() if wrong]
+
+
+def _longest(value):
+    """Entries of the longest table or list inside."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max([len(inner), *map(_longest, inner)])
 
 
 def main():
