@@ -142,7 +142,7 @@ class Guard:
         if self.on_trip is not None:
             try:
                 self.on_trip(trip)
-            except Exception as fault:
+            except (Exception, SystemExit) as fault:
                 fault.__suppress_context__ = True  # that of a tool's own failure, perhaps
                 _log(logging.ERROR, "on_trip raised; the trip stands", fault)
 

@@ -56,7 +56,7 @@ def of_exception(error: BaseException) -> Ended:
         return Ended("interrupted")
     message = _message(error)
     name = names[0].removeprefix("builtins.")
-    transient = any(is_transient(base.removeprefix("builtins."), message) for base in names[:-3])
+    transient = any(is_transient(base.removeprefix("builtins."), message) for base in names[:-3]) or _may_pass(error)
     return Ended("failed", name, message, "transient" if transient else "permanent")
 
 
@@ -113,6 +113,16 @@ def _of_cancellation() -> Ended:
     if task is not None and not task.cancelling():
         return Ended("failed", "asyncio.CancelledError", "cancelled from inside the tool", "permanent")
     return Ended("cancelled")
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the exception carries the status of a server that may answer later: 429 or 5xx."""
+    try:
+        holders = (error, getattr(error, "response", None))
+        found = [getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")]
+    except Exception:  # a property that raises
+        return False
+    return any(type(status) is int and (status == 429 or 500 <= status <= 599) for status in found)
 
 
 def _message(error: BaseException) -> str:

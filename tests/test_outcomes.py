@@ -230,3 +230,37 @@ def test_a_huge_result_is_looked_at_within_bounds():
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 10_000_000
+
+
+class Answer:
+    def __init__(self, status):
+        self.status_code = status
+
+
+class Refused(Exception):
+    """What a client of a web service raises, in words of its own."""
+
+    def __init__(self, **said):
+        super().__init__("no")
+        vars(self).update(said)
+
+    @property
+    def status(self):
+        return vars(self).get("status_")
+
+
+class Touchy(Exception):
+    @property
+    def response(self):
+        raise RuntimeError("not yet")
+
+
+@pytest.mark.parametrize(("error", "failure"), [
+    (Refused(status_code=429), "transient"), (Refused(code=503), "transient"), (Refused(status_=599), "transient"),
+    (Refused(response=Answer(502)), "transient"), (Refused(response=Answer(404)), "permanent"),
+    (Refused(status_code=600), "permanent"), (Refused(status_code="429"), "permanent"), (Refused(), "permanent"),
+    (Touchy("no"), "permanent"),
+], ids=str)  # fmt: skip
+def test_the_status_of_a_server_says_whether_it_may_pass(error, failure):
+    """429 and 5xx on an exception or its response make a transient failure, whatever its words."""
+    assert of_exception(error).failure == failure

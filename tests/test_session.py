@@ -318,3 +318,16 @@ def test_the_warning_of_a_trip_carries_the_record(caplog):
             look()
     (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert (record.toolguard["session_id"], record.toolguard["tool"]) == ("tenant-7", "look")
+
+
+@pytest.mark.parametrize("fault", [ValueError("no"), SystemExit(1)])
+def test_a_callback_that_ends_the_program_is_not_felt(fault, caplog):
+    """What on_trip raises, sys.exit included, is logged, and the call has its result."""
+
+    def told(trip):
+        raise fault
+
+    look = guard_tool(name="look")(lambda: "seen")
+    with Session(policy=Policy(plugins=[{"plugin": "repeat_guard", "limit": 2}]), on_trip=told):
+        assert [look(), look()] == ["seen", "seen"]
+    assert "on_trip raised" in caplog.text

@@ -278,6 +278,10 @@ def _compared(trip: Trip) -> str | None:
         return "tool, arguments, failed or not and results, all to the letter"
     if trip.rule == "repeat_guard" and "with the same arguments" in trip.why:
         return "tool and arguments to the letter, and nothing else"
+    if trip.rule == "signature_failures" and trip.why and "with the same error" not in trip.why:
+        return "tool and arguments to the letter, whatever the error; a timeout, a 429 or a 5xx counts a third"
+    if trip.rule == "failure_streak" and trip.why.startswith("Tools failed"):
+        return "whether the calls failed, of whatever tool; a timeout, a 429 or a 5xx counts a third"
     return _COMPARED.get(trip.rule)
 
 

@@ -152,7 +152,8 @@ class _Question:
         else:
             head = "# Change this one table in your own chain and keep the rest: alone it is a chain of one rule.\n"
             says = f"{self.trip.rule} {setting}: one more than it counted."
-        return Change("limit", says, head + toml_of(chain, {}), self.base, *self._check(self._with(self.new)))
+        toml = toml_of(chain, {}, self.new if self.base is None else None)
+        return Change("limit", says, head + toml, self.base, *self._check(self._with(self.new)))
 
     def looks_like_polling(self) -> bool:
         """Whether the cycle is one call that looks at something, perhaps with waiting between."""

@@ -59,7 +59,9 @@ def canonical(value: Any, mask: Callable[[str], str] | None = None, *, mask_numb
     writer = _Writer(mask, mask_numbers=mask_numbers)
     try:
         writer.write(value)
-    except Exception:  # a hostile object, or too deep for the interpreter
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a hostile object, or too deep for the interpreter
         writer.part("!unreadable")
         writer.whole = False
     text = "".join(writer.parts)

@@ -10,12 +10,15 @@ if TYPE_CHECKING:
 
 ARGUMENTS_SHOWN = 32
 PREVIEW_LIMIT = 200  # characters
-SECRET_NAME = re.compile(r"(?i)pass|secret|token|api_?key|auth|credential|cookie")
-# Inside values: credentials of an address, bearer tokens, well-known forms of keys, assignments to secret names.
+SECRET_NAME = re.compile(r"(?i)pass|pwd|secret|token|api[_-]?key|auth|credential|cookie")
+# Inside values: private keys, credentials of an address, headers that carry them, bearer tokens, well-known forms of
+# keys, assignments to secret names in whatever notation.
 SECRET_VALUE = re.compile(
-    r"(?i)(?<=://)[^/\s:@]{0,64}:[^/\s@]{1,256}(?=@)|\bbearer\s+\S+|\b(?:sk|pk|ghp|gho|xox[abp])[-_][\w-]{8,}"
-    r"|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{8,}\.[\w.-]+"
-    r"|(?<=[?&;\s])[\w-]{0,32}(?:passw|secret|token|api_?key|credential)[\w-]{0,32}=[^&\s]+"
+    r"(?i)-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----[^-]{0,8192}|(?<=://)[^/\s:@]{0,64}:[^/\s@]{1,256}(?=@)"
+    r"|\b(?:authorization|cookie|set-cookie)[\"']?\s{0,4}[:=]\s{0,4}[^\r\n]+"
+    r"|\bbearer\s+\S+|\b(?:sk|pk|ghp|gho|xox[abp])[-_][\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{8,}\.[\w.-]+"
+    r"|(?<![\w-])[\w-]{0,32}(?:passw|pwd|secret|token|api[_-]?key|credential)[\w-]{0,32}[\"']?\s{0,4}[=:]\s{0,4}"
+    r"(?:\"[^\"]*\"?|'[^']*'?|[^&\s,}]+)"
 )
 
 
@@ -29,7 +32,9 @@ def argument_shapes(arguments: Mapping[str, Any] | None, *, capture: bool = Fals
     try:
         for name, value in list((arguments or {}).items())[:ARGUMENTS_SHOWN]:
             shapes[str(name)[:80]] = _shape(value) + (_preview(str(name), value) if capture else "")
-    except Exception:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
         shapes["…"] = "unreadable"
     return shapes
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from otel_toolguard.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +32,17 @@ class SessionStore(Protocol):
 
 
 def resolve(store: Any) -> SessionStore:
-    """The given store; None is the process-wide memory store."""
+    """The given store; None is the one that ``TOOLGUARD_STORE`` names, else the process-wide memory store.
+
+    Raises:
+        SettingsError: The environment names a store that is not known.
+    """
     from otel_toolguard.stores.memory import shared_memory_store  # noqa: PLC0415  (siblings of one package)
 
-    return shared_memory_store() if store is None else store
+    if store is not None:
+        kept: SessionStore = store
+        return kept
+    named = os.environ.get("TOOLGUARD_STORE", "")
+    if named and named.partition(":")[0] != "memory":
+        raise SettingsError(f"TOOLGUARD_STORE: no store is known for {named.partition(':')[0]!r:.60}; valid is memory")
+    return shared_memory_store()

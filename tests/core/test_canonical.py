@@ -492,3 +492,15 @@ def test_huge_bytes_are_cut_and_never_compared():
     text, whole = canonical(b"\0" * 50_000_000)
     assert not whole
     assert len(text) < 50_000
+
+
+class Cancelling:
+    """Raises what is no Exception, whatever it is asked for."""
+
+    def __getattribute__(self, name):
+        raise GeneratorExit(name)
+
+
+def test_what_is_no_exception_is_not_felt_either():
+    """A value that raises a cancellation when it is looked at has a marked signature."""
+    assert canonical({"a": Cancelling()}).whole is False

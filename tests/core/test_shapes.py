@@ -95,3 +95,25 @@ def test_what_looks_like_a_secret_is_left_out_of_previews(value):
     assert "HIDDEN" not in shown
     assert "abcdef" not in shown
     assert "(redacted)" in shown
+
+
+@pytest.mark.parametrize("text", [
+    "password=hunter2hunter2!", "--password=hunter2hunter2!", "api_key=hunter2hunter2!", "X-Api-Key: hunter2hunter2!",
+    '{"client_secret": "hunter2hunter2!"}', "Cookie: sid=hunter2hunter2!", "Authorization: Basic hunter2hunter2!",
+    "export AWS_SECRET_ACCESS_KEY=hunter2hunter2!", "pwd = 'hunter2hunter2!'",
+    "-----BEGIN RSA PRIVATE KEY-----\nhunter2hunter2!\n-----END RSA PRIVATE KEY-----", "https://u:hunter2hunter2!@h/x",
+])  # fmt: skip
+def test_what_has_the_form_of_a_secret_is_left_out_of_a_preview(text):
+    """Assignments to secret names in whatever notation, headers and keys are redacted wherever they stand in a text."""
+    for whole in (text, f"curl {text}", f"{text}\nnext"):
+        assert "hunter2" not in argument_shapes({"text": whole}, capture=True)["text"]
+
+
+def test_an_argument_called_pwd_is_left_out():
+    """A name that is short for password is one."""
+    assert argument_shapes({"pwd": "hunter2"}, capture=True)["pwd"] == "str(7) = (redacted)"
+
+
+def test_plain_words_are_shown():
+    """What only sounds like a secret in the middle of a sentence stays."""
+    assert argument_shapes({"text": "the secret of success"}, capture=True)["text"].endswith("= the secret of success")

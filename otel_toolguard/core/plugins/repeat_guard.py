@@ -97,7 +97,10 @@ class RepeatGuard:
         # A cycle is described by its last lap, and in a last lap every call equals an earlier one.
         member = [call.tool, call.signature, call.shapes()] if repeated else None
         own = None if call.overrides is None else self._own_of(call.overrides)
-        last.insert(0, [key, None if call.neutral else call.patience, outcome.kind == "failed", member, own])
+        failed = outcome.kind == "failed"
+        if failed and repeated and self.compare == "call":  # elsewhere a success and a failure are never equal
+            failed = next(row[2] for row in last if row[0] == key)
+        last.insert(0, [key, None if call.neutral else call.patience, failed, member, own])
         if len(last) > self.max_period:
             del last[self.max_period :]
         return self._finding(mine, period) if period else None

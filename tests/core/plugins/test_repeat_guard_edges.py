@@ -9,6 +9,7 @@ from otel_toolguard.core.chain import Chain
 from otel_toolguard.core.overrides import Overrides
 from otel_toolguard.core.plugins.repeat_guard import RepeatGuard
 from otel_toolguard.core.state import SessionState
+from otel_toolguard.settings import Policy
 
 RUN = SessionState("s").run("r")
 
@@ -110,3 +111,19 @@ def test_the_report_has_the_most_laps_and_their_cycle() -> None:
         rule.settle(mine, RUN, ToolCall(tool, f"{tool}:1"), Outcome("ok"))
     assert mine["peak"] == [1, 2]
     assert rule.report([rule.start()]) == rule.report([]) == {"longest_repeat": {"period": 0, "laps": 0}}
+
+
+@pytest.mark.parametrize(("outcomes", "observed", "limit"), [
+    ("oof", None, None), ("off", None, None), ("ff", 2, 2), ("offfff", 6, 6), ("offffff", 6, 6),
+])  # fmt: skip
+def test_a_lap_that_worked_is_no_lap_of_failures(outcomes, observed, limit):
+    """Comparing calls alone, a cycle whose first laps worked has the limit of cycles that work."""
+    guard = {"plugin": "repeat_guard", "limit": 6, "max_period": 1, "compare": "call", "failed_limit": 2}
+    chain, state, trip = Policy(plugins=[guard]).chain, SessionState("s"), None
+    for kind in outcomes:
+        call = ToolCall("look", "look:1")
+        admission = chain.admit(state, "r", call)
+        if trip is not None:
+            break
+        trip = chain.settle(state, "r", admission.number, call, Outcome("ok" if kind == "o" else "failed")).trip
+    assert (trip and trip.observed, trip and trip.limit) == (observed, limit)
