@@ -8,6 +8,7 @@ import weakref
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from otel_toolguard.across import calls_around, drawn, hand_up, returned
 from otel_toolguard.core.call import ToolCall
 from otel_toolguard.core.canonical import FORM_VERSION
 from otel_toolguard.core.decision import SILENT, Permit, Refuse, Settled
@@ -243,6 +244,7 @@ class Attempt(Place):
     def _admit(self, place: Place) -> None:
         guard, call, live = self.guard, self.call, self._live
         link = live.link if live is not None else None
+        counted = place.outer is not None and drawn(place, call)
         admission = guard.transact(guard.chain.admit, place.run_id, call, place.above, link, guard.clock())
         if isinstance(admission, Permit):
             self.permit = admission
@@ -255,15 +257,22 @@ class Attempt(Place):
                 guard.tell(admission.would_trip, live, observed_only=True)
             return
         self.refused = admission
+        if counted:
+            returned(list(calls_around(place)), call)
         if admission.fresh:
-            guard.tell(admission.trip, live)
+            self._tell(admission.trip)
         if admission.opened is not None:
-            guard.tell(admission.opened.trip, live)
+            self._tell(admission.opened.trip)
         if guard.telemetry is not None:
             guard.telemetry.refused(live, call, admission)
         if admission.nth >= SPANS_PER_CIRCUIT:
             scope = {"signature": f"|{call.signature}", "tool": f"|{call.tool}"}.get(admission.trip.scope, "")
             guard.quiet.add(place.run_id + scope)
+
+    def _tell(self, trip: Trip) -> None:
+        self.guard.tell(trip, self._live)
+        if trip.stops and self.place is not None and self.place.outer is not None:
+            hand_up(self.place, trip)
 
     def error(self) -> CircuitOpen:
         """The exception that says why the call was refused."""
@@ -378,7 +387,7 @@ class Attempt(Place):
         if settled.nudges:
             self.nudges += tuple(nudge.text for nudge in settled.nudges)
         if settled.trip is not None:
-            guard.tell(settled.trip, live)
+            self._tell(settled.trip)
         elif settled.would_trip is not None:
             guard.tell(settled.would_trip, live, observed_only=True)
         return settled

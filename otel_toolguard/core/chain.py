@@ -125,7 +125,7 @@ class Chain:
             elif finding.passing:
                 return self._refuse(run, call, Circuit(trip_of(run, call, finding)), fresh=False, at=at)
             else:
-                return self._refuse(run, call, self._open(run, call, finding, at), fresh=True, at=at)
+                return self._refuse(run, call, self.open_circuit(run, call, finding, at), fresh=True, at=at)
         if run.batch.waiting and (ready := run.batch.before_start(call)):
             settled, opened = self._judge(run, ready, at)
             would = would or settled.would_trip
@@ -249,7 +249,7 @@ class Chain:
         elif leniency := self._leniency(run, call, finding, at):
             settled.would_trip = settled.would_trip or self._would(run, call, finding, leniency)
         elif (key := key_of(finding, call)) is None or key not in run.circuits:
-            return self._open(run, call, finding, at)
+            return self.open_circuit(run, call, finding, at)
         return None
 
     def _leniency(self, run: RunState, call: ToolCall, finding: Finding, at: float) -> str:
@@ -282,7 +282,7 @@ class Chain:
         for hook in () if circuit.trip.stops else self._refusals:
             finding = hook.call(hook.mine(run), run, call, counted)
             if finding is not None and finding.share >= 1 and opened is None:
-                opened = self._open(run, call, finding, at)
+                opened = self.open_circuit(run, call, finding, at)
         kind = Stop if circuit.trip.stops else Refuse
         return kind(
             circuit, fresh=fresh, nth=circuit.refused, trip=circuit.trip_at(at), opened=opened,
@@ -304,7 +304,8 @@ class Chain:
             run.refusal_batch, run.refusals_spared = batch, 0
         return not spared
 
-    def _open(self, run: RunState, call: ToolCall, finding: Finding, at: float) -> Circuit:
+    def open_circuit(self, run: RunState, call: ToolCall, finding: Finding, at: float) -> Circuit:
+        """Opens the circuit that a finding is about."""
         key = key_of(finding, call)
         circuit = Circuit(trip_of(run, call, finding), cooldown_s=finding.retry_after_s if key else None, at=at)
         if key is None:
