@@ -88,6 +88,7 @@ def _measure(rounds: int) -> tuple[report.Figures, dict[str, str]]:
 
 def _child(name: str, environment: dict[str, str]) -> tuple[report.Figures, str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("TOOLGUARD_", "OTEL_"))}
+    clean["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # one of the peers brings one, which would slow every start
     command = [sys.executable, __file__, "--child", name]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean | environment)
     if done.returncode:
