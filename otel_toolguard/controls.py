@@ -40,7 +40,7 @@ class Controls:
         rule = next((plugin for plugin in self.policy.chain.plugins if plugin.name == "call_ceiling"), None)
         if rule is None:
             raise ValueError("the policy has no call_ceiling that could be raised")
-        now, why = self.guard.clock(), _reason(reason)
+        now, why = self.guard.clock(), reason_of(reason)
         until = _moment(expires_at, now)
         self.guard.transact(lambda state: rule.raise_to(state, name, value, why, until=until, at=now))
         self.guard.quiet.clear()
@@ -68,7 +68,7 @@ class Controls:
             raise ValueError(f"unknown state {state!r:.60}; valid are {', '.join(CIRCUIT_STATES)}")
         if (tool is None) == (signature is None) or not isinstance(tool or signature, str):
             raise ValueError("name either a tool or a signature")
-        why, now = _reason(reason), self.guard.clock()
+        why, now = reason_of(reason), self.guard.clock()
         until = None if expires_at is None else _moment(expires_at, now)
         key = f"tool:{tool}" if signature is None else f"signature:{signature}"
         self.guard.transact(lambda session: hold(session, key, state, why, until))
@@ -98,7 +98,12 @@ class Controls:
             guard.tell(trip, None, observed_only=settled.trip is None)
 
 
-def _reason(reason: str) -> str:
+def reason_of(reason: str) -> str:
+    """The reason without outer blanks.
+
+    Raises:
+        ValueError: It is empty.
+    """
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError("a reason is needed: it is listed by session.audit()")
     return reason.strip()

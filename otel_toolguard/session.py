@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from otel_toolguard.attempt import Guard, Place, here, unfelt
 from otel_toolguard.binding import bound
-from otel_toolguard.controls import Controls
+from otel_toolguard.controls import Controls, reason_of
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.errors import CircuitOpen, SessionStopped, SettingsError
 from otel_toolguard.fresh import run_fresh
@@ -193,7 +193,7 @@ class Session(Controls):
         Raises:
             ValueError: The reason is empty.
         """
-        why = _reason(reason)
+        why = reason_of(reason)
 
         def step(state: SessionState) -> tuple[Trip, bool]:
             fresh = state.stop is None
@@ -213,7 +213,7 @@ class Session(Controls):
         Raises:
             ValueError: The reason is empty.
         """
-        why = _reason(reason)
+        why = reason_of(reason)
 
         def step(state: SessionState) -> None:
             self.policy.chain.reset(state, ceilings=ceilings)
@@ -323,9 +323,3 @@ def _unguarded(_environment: tuple[str | None, ...], _telemetry: str | None) -> 
     policy = default_policy()
     store = resolve(None)
     return Guard(policy, signer(policy.signature_key or store.key), default_telemetry(policy.mode), store)
-
-
-def _reason(reason: str) -> str:
-    if not isinstance(reason, str) or not reason.strip():
-        raise ValueError("a reason is needed: it is listed by session.audit()")
-    return reason.strip()

@@ -30,7 +30,7 @@ class ToolGuardClaudeAgentSDKInstrumentor(ToolGuardInstrumentor):
 
         patches.replace(original, query)
         names = ("connect", "receive_messages", "receive_response")
-        connect, *receive = before = [vars(kind)[name] for name in names]
+        connect, *receive = [vars(kind)[name] for name in names]
 
         @functools.wraps(connect)
         async def connecting(client: Any, *args: Any, **kwargs: Any) -> Any:
@@ -38,12 +38,5 @@ class ToolGuardClaudeAgentSDKInstrumentor(ToolGuardInstrumentor):
             return await connect(client, *args, **kwargs)
 
         ours = [connecting, *(functools.wraps(one)(lambda client, f=one: guarded_stream(f(client))) for one in receive)]
-        self._replaced = [(kind, *each) for each in zip(names, ours, before, strict=True)]
         for name, function in zip(names, ours, strict=True):
-            setattr(kind, name, function)
-
-    def _uninstrument(self, **kwargs: Any) -> None:
-        super()._uninstrument(**kwargs)
-        for kind, name, ours, before in self._replaced:
-            if vars(kind)[name] is ours:  # what others put over it since stays, and calls ours
-                setattr(kind, name, before)
+            patches.replace_attribute(kind, name, function)

@@ -31,14 +31,9 @@ class ToolGuardMCPInstrumentor(ToolGuardInstrumentor):
         guards: dict[Any, Any] = {mcp.ClientSession: guard_client, Server: guard_server}
         if hasattr(mcp, "Client"):
             guards[mcp.Client] = guard_client
-        self._constructors = {kind: vars(kind)["__init__"] for kind in guards}
-        for kind, original in self._constructors.items():
-            kind.__init__ = _guarding(original, functools.partial(guards[kind], telemetry=telemetry))
-
-    def _uninstrument(self, **kwargs: Any) -> None:
-        for kind, original in self._constructors.items():
-            kind.__init__ = original
-        super()._uninstrument(**kwargs)
+        for kind, guard in guards.items():
+            made = _guarding(vars(kind)["__init__"], functools.partial(guard, telemetry=telemetry))
+            patches.replace_attribute(kind, "__init__", made)
 
 
 def _guarding(original: Any, guard: Callable[[Any], Any]) -> Any:

@@ -42,19 +42,7 @@ class ToolGuardOpenAIAgentsInstrumentor(ToolGuardInstrumentor):
 
             return run
 
-        self._put_back = [
-            (owner, name, vars(owner)[name], new)
-            for owner, name, new in (
-                (AgentBase, "get_all_tools", _guard.with_guarded_tools(AgentBase.get_all_tools, guard)),
-                (AgentRunner, "run", running(AgentRunner.run)),
-                (AgentRunner, "run_streamed", running(AgentRunner.run_streamed)),
-            )
-        ]
-        for owner, name, _, new in self._put_back:
-            setattr(owner, name, new)
-
-    def _uninstrument(self, **kwargs: Any) -> None:
-        super()._uninstrument(**kwargs)
-        for owner, name, original, mine in self._put_back:
-            if vars(owner)[name] is mine:  # what others have put there since is theirs
-                setattr(owner, name, original)
+        tools = _guard.with_guarded_tools(AgentBase.get_all_tools, guard)
+        patches.replace_attribute(AgentBase, "get_all_tools", tools)
+        for name in ("run", "run_streamed"):
+            patches.replace_attribute(AgentRunner, name, running(getattr(AgentRunner, name)))

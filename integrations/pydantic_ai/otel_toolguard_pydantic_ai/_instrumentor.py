@@ -33,10 +33,4 @@ class ToolGuardPydanticAIInstrumentor(ToolGuardInstrumentor):
                 kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), guard]
             return original(agent, *args, **kwargs)
 
-        kind.iter = guarded
-        self._replaced = (kind, guarded, original)
-
-    def _uninstrument(self, **kwargs: Any) -> None:
-        kind, guarded, original = self._replaced
-        if vars(kind)["iter"] is guarded:  # what others put over it since stays, and calls ours
-            kind.iter = original
+        patches.replace_attribute(kind, "iter", guarded)
