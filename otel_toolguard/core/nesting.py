@@ -36,13 +36,13 @@ def draw(chain: Chain, state: SessionState, run_id: str, call: ToolCall, at: flo
 
 
 def give_back(state: SessionState, run_id: str, call: ToolCall) -> None:
-    """Takes back what ``draw`` counted for a call that was refused further in."""
+    """Takes back what ``draw`` counted for a call that was refused further in; a reset between may have done so."""
     run = state.runs.get(run_id)
     if run is None:
         return
-    state.calls -= 1
+    state.calls = max(0, state.calls - 1)
     for counting in run.lineage():
-        counting.calls -= 1
+        counting.calls = max(0, counting.calls - 1)
         for counts, key in ((counting.signatures, call.signature), (counting.tools, call.tool),
                             (counting.classes, call.tool_class)):  # fmt: skip
             if counts.get(key, 0) > 0:

@@ -6,6 +6,7 @@ import pytest
 
 from otel_toolguard import Policy
 from otel_toolguard.core.call import Outcome, ToolCall
+from otel_toolguard.core.nesting import draw, give_back
 from otel_toolguard.core.report import RunEnd
 from otel_toolguard.core.state import SessionState
 
@@ -87,3 +88,19 @@ def test_a_rule_without_laps_in_its_report_counts_none():
     rules, state = chain(STATS, {"plugin": "distinct_ratio"}, REPEAT), SessionState("s")
     called(rules, state, "r", "aa")
     assert rules.end_run(state, "r").peak_repeats == 2
+
+
+def test_what_is_given_back_was_counted():
+    """A call taken back after everything was cleared, or for a run that is gone, leaves no count below nothing."""
+    rules, state = chain(REPEAT), SessionState("s")
+    called(rules, state, "r", "a")
+    call = ToolCall("look", "look:b")
+    assert draw(rules, state, "r", call, 0.0) == (None, False)
+    assert (state.calls, state.runs["r"].calls, state.runs["r"].signatures["look:b"]) == (2, 2, 1)
+    give_back(state, "r", call)
+    assert (state.calls, state.runs["r"].calls, state.runs["r"].signatures["look:b"]) == (1, 1, 0)
+    rules.reset(state, ceilings=True)
+    give_back(state, "r", call)
+    give_back(state, "gone", call)
+    assert (state.calls, state.runs["r"].calls, state.runs["r"].signatures) == (0, 0, {})
+    assert draw(rules, state, "gone", call, 0.0) == (None, False)
