@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_toolguard.core.call import Outcome
 from otel_toolguard.core.canonical import fingerprints
-from otel_toolguard.core.classify import command_text
+from otel_toolguard.core.commands import command_text
 from otel_toolguard.core.failures import is_transient
 from otel_toolguard.core.shell import exit_one_is_an_answer
 from otel_toolguard.errors import CircuitOpen

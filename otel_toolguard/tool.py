@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.call import ToolCall
 from otel_toolguard.core.canonical import canonical
-from otel_toolguard.core.classify import COMMAND_ARGUMENTS, Classified, classify, command_text, is_shell_like
+from otel_toolguard.core.classify import Classified, classify, is_shell_like
+from otel_toolguard.core.commands import COMMAND_ARGUMENTS, command_text
 from otel_toolguard.core.masks import MASK_LIMIT, digits
 from otel_toolguard.core.projection import folded, part_of
 from otel_toolguard.settings import POLLER_PATIENCE

@@ -9,10 +9,10 @@ writes are left out of comparisons, so a wrong ``write`` hides progress.
 from __future__ import annotations
 
 import re
-import shlex
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from otel_toolguard.core.commands import command_text
 from otel_toolguard.core.shell import Command, Scan, programs
 
 if TYPE_CHECKING:
@@ -136,29 +136,6 @@ def is_shell_like(tool: str) -> bool:
     tools the working directory belongs to what the call means.
     """
     return bool(_SHELL_WORDS.intersection(_LETTERS.findall(tool.lower())) or _SHELL_WORDS.intersection(_tokens(tool)))
-
-
-COMMAND_ARGUMENTS = ("command", "cmd", "script")  # the only arguments from which command text is read
-
-
-def command_text(arguments: Mapping[str, object] | None) -> str | None:
-    """The command line among a call's arguments.
-
-    Args:
-        arguments: the call's arguments; None if only the name is known.
-
-    Returns:
-        The text of ``command``, ``cmd`` or ``script``. A list of words is quoted so
-        that a shell would read the same words. None if there is no such text.
-    """
-    for name in COMMAND_ARGUMENTS:
-        value: Any = arguments.get(name) if arguments else None
-        kind = type(value)  # not isinstance, which asks the value: it may lie or raise
-        if issubclass(kind, str):
-            return str.__str__(value)
-        if (kind is list or kind is tuple) and value and all(type(word) is str for word in value):
-            return "\n".join(value) if " " in value[0] else shlex.join(value)
-    return None
 
 
 class _Name(NamedTuple):

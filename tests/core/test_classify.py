@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_toolguard.core.classify import RISKS, TOOL_CLASSES, classify, command_text, is_shell_like
+from otel_toolguard.core.classify import RISKS, TOOL_CLASSES, classify, is_shell_like
+from otel_toolguard.core.commands import command_text
+from otel_toolguard.core.shell import CAP
 
 BY_NAME = {
     "read": "Read read_file Grep Glob LS view cat ls open goto scroll_down find_file search_dir get_order_status"
@@ -264,3 +266,16 @@ def test_any_call_has_a_class(tool: str, arguments: dict[str, object]) -> None:
     assert answer.risk in RISKS
     assert answer.why.endswith(".")
     assert classify("bash", {"command": tool}).tool_class in ("exec", "build", "network")
+
+
+def test_of_a_list_of_words_no_more_is_joined_than_is_read():
+    """A command given as words is read like the same text, and what lies beyond what is read costs nothing."""
+    endless = ["rm", "-rf", *["x" * 10_000] * 10_000]
+    text = command_text({"command": endless})
+    assert text.startswith("rm -rf xxx")
+    assert len(text) < 2 * CAP
+    assert classify("bash", {"command": endless}) == classify("bash", {"command": "rm -rf " + "x" * CAP})
+    assert command_text({"command": ["a"] * 50}) == " ".join(["a"] * 50)
+    assert command_text({"command": ["ls", 5]}) is None
+    assert command_text({"command": []}) is None
+    assert command_text({"command": ["echo", "a b"]}) == "echo 'a b'"

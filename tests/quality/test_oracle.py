@@ -10,7 +10,8 @@ import runpy
 from collections import Counter
 from pathlib import Path
 
-from otel_toolguard.core.classify import classify, command_text
+from otel_toolguard.core.classify import classify
+from otel_toolguard.core.commands import command_text
 from otel_toolguard.core.shell import CAP, programs
 
 SHARED = Path(os.environ.get("SHARED", "../shared"))
