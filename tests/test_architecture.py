@@ -59,7 +59,7 @@ WRONG = [
     ("session.py", "import otel_toolguard.decorator", "Layers"),
     ("session.py", "import wrapt", "know wrapt"),
     ("decorator.py", "import otel_toolguard.adapter", "Layers"),
-    ("adapter.py", "import otel_toolguard.cli.app", "Layers"),
+    ("adapter/__init__.py", "import otel_toolguard.cli.app", "Layers"),
 ]
 
 
