@@ -9,10 +9,11 @@ ENRICH ?= .venv-enrich
 BENCH ?= .venv-bench
 SHELL := /bin/bash
 ADAPTERS = langchain mcp openai_agents pydantic_ai
+NEWEST = $(ADAPTERS) claude_agent_sdk
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
 .PRECIOUS: .venv-adapters/%/.ready .venv-adapters/latest-%/.ready .venv-adapters/oldest-%/.ready
-.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz soak mutation schemas enrich pins changelog clean
+.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz soak mutation schemas enrich tables pins changelog clean
 
 setup: $(READY)
 
@@ -33,8 +34,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: setup
+types: setup $(NEWEST:%=.venv-adapters/latest-%/.types)
 	$(BIN)/mypy
+
+.venv-adapters/latest-%/.types: .venv-adapters/latest-%/.ready always
+	MYPYPATH=integrations/$* .venv-adapters/latest-$*/bin/python -m mypy integrations/$*/otel_toolguard_$*
 
 # Judges the product on recorded sessions and by checks that are no part of it; SHARED names their folder.
 quality: setup
@@ -46,13 +50,13 @@ quality: setup
 	$(QUALITY) --policy tests/quality/stricter.toml --min-wedges 98 --min-storms 100 --min-cut 73 --max-healthy-no-toys 0
 	SHARED=$(SHARED) $(BIN)/python -m pytest -s tests/quality
 
-# The tests of every adapter on the newest release that it supports, and on the oldest, each in an environment of its
-# own; at the end a line per adapter says what its contract came to.
-adapters: $(ADAPTERS:%=.venv-adapters/latest-%/.log)
-	@cat $(^) | grep ^CONTRACT
+# The tests of every adapter on the newest release that it supports, and on the oldest if that is another, each in an
+# environment of its own; at the end a table says what their contracts came to.
+adapters: $(NEWEST:%=.venv-adapters/latest-%/.log)
+	@$(PYTHON) integrations/tables.py contract $(^)
 
 adapters-oldest: $(ADAPTERS:%=.venv-adapters/oldest-%/.log)
-	@cat $(^) | grep ^CONTRACT
+	@$(PYTHON) integrations/tables.py contract $(^)
 
 .venv-adapters/%/.log: .venv-adapters/%/.ready always
 	set -o pipefail; .venv-adapters/$*/bin/python -m pytest -s integrations/$(word 2,$(subst -, ,$*))/tests | tee $@
@@ -61,7 +65,7 @@ adapters-oldest: $(ADAPTERS:%=.venv-adapters/oldest-%/.log)
 	$(PYTHON) -m venv .venv-adapters/latest-$*
 	sed '/^websockets==/d' constraints.txt > .venv-adapters/latest-$*/constraints.txt
 	.venv-adapters/latest-$*/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	.venv-adapters/latest-$*/bin/python -m pip install --quiet --constraint .venv-adapters/latest-$*/constraints.txt --requirement integrations/$*/tests/latest.txt --group test --editable ".[cli,otlp]" --editable "integrations/$*[instruments]"
+	.venv-adapters/latest-$*/bin/python -m pip install --quiet --constraint .venv-adapters/latest-$*/constraints.txt --requirement integrations/$*/tests/latest.txt --group test --group types --editable ".[cli,otlp]" --editable "integrations/$*[instruments]"
 	touch $@
 
 .venv-adapters/oldest-%/.ready: pyproject.toml integrations/%/pyproject.toml integrations/%/tests/oldest.txt
@@ -90,7 +94,7 @@ $(ENRICH)/.ready: pyproject.toml tests/enrich/requirements.txt constraints.txt
 	$(PYTHON) -m venv $(ENRICH)
 	sed '/^websockets==/d' constraints.txt > $(ENRICH)/constraints.txt
 	$(ENRICH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(ENRICH)/bin/python -m pip install --quiet --constraint $(ENRICH)/constraints.txt --requirement tests/enrich/requirements.txt --editable . --editable integrations/langchain
+	$(ENRICH)/bin/python -m pip install --quiet --constraint $(ENRICH)/constraints.txt --requirement tests/enrich/requirements.txt --editable . $(ADAPTERS:%=--editable integrations/%)
 	touch $(ENRICH)/.ready
 
 # A million admissions over threads, tasks and nested runs, counted from outside; a bounded part is among the tests.
@@ -121,6 +125,9 @@ $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(BENCH)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BENCH)/bin/python -m pip install --quiet --constraint $(BENCH)/constraints.txt --group bench --editable ".[cli,otlp]"
 	touch $@
+
+tables:
+	$(PYTHON) integrations/tables.py readme
 
 pins: setup schemas enrich $(BENCH)/.ready
 	for python in $(BIN)/python $(SCHEMAS)/bin/python $(ENRICH)/bin/python $(BENCH)/bin/python; do $$python -m pip freeze --exclude-editable --exclude pip --exclude setuptools; done | sort -fu -t= -k1,1 > constraints.txt

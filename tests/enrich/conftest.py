@@ -137,6 +137,12 @@ def search(request):
     return guard_tool(_tool(request.param))
 
 
+@pytest.fixture(params=["decorator", "adapter", "both"])
+def layers(request):
+    """Which of our guards are there."""
+    return request.param
+
+
 @pytest.fixture
 def bare():
     """The same tool without the decorator."""

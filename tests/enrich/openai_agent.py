@@ -7,6 +7,7 @@ import json
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from otel_toolguard_openai_agents import guard_agent
 
 
 class Scripted(Model):
@@ -29,9 +30,11 @@ class Scripted(Model):
         raise NotImplementedError
 
 
-def run(tool, words):
+def run(tool, words, layers="decorator"):
     """Runs the agent; returns what it raised. The SDK answers a tool that raises with text."""
-    agent = Agent("clerk", tools=[function_tool(tool)], model=Scripted(words))
+    agent = Agent("clerk", tools=[function_tool(tool.__wrapped__ if layers == "adapter" else tool)])
+    agent.model = Scripted(words)
+    agent = agent if layers == "decorator" else guard_agent(agent)
     try:
         asyncio.run(Runner.run(agent, "go"))
     except Exception as error:

@@ -9,6 +9,7 @@ import pytest
 from inside import Inside
 from mcp.server import MCPServer
 from opentelemetry.trace import SpanKind
+from otel_toolguard_mcp import guard_server
 
 from otel_toolguard import Session, guard_tool
 
@@ -26,10 +27,11 @@ async def ask(server, words):
 
 
 @pytest.fixture
-def run():
+def run(layers):
     def run_server(tool, words):
+        server = serve(tool.__wrapped__ if layers == "adapter" else tool)
         try:
-            asyncio.run(ask(serve(tool), words))
+            asyncio.run(ask(server if layers == "decorator" else guard_server(server), words))
         except Exception as error:
             return error
         return None
@@ -38,7 +40,7 @@ def run():
 
 
 class TestInside(Inside):
-    """The decorator on a server's tool, inside the span of the request."""
+    """The decorator on a server's tool, the guard of the server or both, inside the span of the request."""
 
     def test_their_span_is_the_request_s(self, run, search, seen):
         """What is enriched is the server's span of the request, in its own kind."""

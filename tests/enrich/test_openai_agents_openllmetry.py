@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import agents
 import openai_agent
 import pytest
@@ -16,9 +18,9 @@ def instrumented(providers):
 
 
 @pytest.fixture
-def run():
-    return openai_agent.run
+def run(layers):
+    return functools.partial(openai_agent.run, layers=layers)
 
 
 class TestInside(Inside):
-    """The decorator inside their tool span."""
+    """The decorator, the adapter or both inside their tool span."""

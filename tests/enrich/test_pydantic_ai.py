@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from inside import Inside
+from otel_toolguard_pydantic_ai import ToolGuard
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
@@ -13,7 +14,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 
 
 @pytest.fixture(params=[2, None], ids=["oldest data", "newest data"])
-def run(request, providers):
+def run(request, providers, layers):
     more = {} if request.param is None else {"version": request.param}
     settings = InstrumentationSettings(tracer_provider=providers.tracing, **more)
 
@@ -26,7 +27,9 @@ def run(request, providers):
 
         Agent.instrument_all(settings)
         try:
-            asyncio.run(Agent(FunctionModel(say), tools=[tool]).run("go"))
+            given = tool.__wrapped__ if layers == "adapter" else tool
+            capabilities = [] if layers == "decorator" else [ToolGuard()]
+            asyncio.run(Agent(FunctionModel(say), tools=[given], capabilities=capabilities).run("go"))
         except Exception as error:
             return error
         finally:
@@ -37,4 +40,4 @@ def run(request, providers):
 
 
 class TestInside(Inside):
-    """The decorator inside their tool span."""
+    """The decorator, the capability or both inside their tool span."""
