@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
 from otel_toolguard_claude_agent_sdk import guard_options, guarded_stream
@@ -13,8 +15,8 @@ from otel_toolguard import CircuitOpen, Session
 TURNS = 50  # after which the unguarded agent is stopped, so that this example ends
 
 
-async def main() -> None:
-    options = ClaudeAgentOptions(cli_path=Path(__file__).with_name("claude_code.py"), max_turns=TURNS)
+async def main(folder: str) -> None:
+    options = ClaudeAgentOptions(cli_path=Path(__file__).with_name("claude_code.py"), cwd=folder, max_turns=TURNS)
     async for message in query(prompt="Find the answer.", options=options):
         if isinstance(message, ResultMessage):
             print("without the guard:", message.num_turns, "model requests, and it would go on")
@@ -28,8 +30,13 @@ async def main() -> None:
         except CircuitOpen as stop:
             print("stopped:", stop.trip.why)
             print("kept: session", stop.partial["session_id"], "for the next query to resume")
+            resuming = replace(options, resume=stop.partial["session_id"])
+            async for message in guarded_stream(query(prompt="Sum up.", options=resuming)):
+                if isinstance(message, ResultMessage):
+                    print("next run:", message.result)
         print("report:", session.report()["tools"])
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with TemporaryDirectory() as folder:  # of the scripted Claude Code's transcript
+        asyncio.run(main(folder))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from otel_toolguard.adapter import lazily
 from otel_toolguard_claude_agent_sdk._instrumentor import ToolGuardClaudeAgentSDKInstrumentor
 
 if TYPE_CHECKING:
@@ -12,11 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ClaudeAgentStopped", "ToolGuardClaudeAgentSDKInstrumentor", "guard_options", "guarded_stream"]
 
-
-def __getattr__(name: str) -> Any:
-    """Loads the guard on first use: this package must import where the SDK is absent."""
-    if name in __all__:
-        from otel_toolguard_claude_agent_sdk import _guard, _stream  # noqa: PLC0415
-
-        return getattr(_guard if name == "guard_options" else _stream, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(
+    __name__, {"ClaudeAgentStopped": "_stream", "guard_options": "_guard", "guarded_stream": "_stream"}
+)

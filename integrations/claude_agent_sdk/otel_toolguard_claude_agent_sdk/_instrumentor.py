@@ -21,22 +21,22 @@ class ToolGuardClaudeAgentSDKInstrumentor(ToolGuardInstrumentor):
 
         from otel_toolguard_claude_agent_sdk import guard_options, guarded_stream  # noqa: PLC0415
 
-        original, kind = sdk.query, sdk.ClaudeSDKClient
+        original, client = sdk.query, vars(sdk.ClaudeSDKClient)
+        connect, *receive = (client[name] for name in ("connect", "receive_messages", "receive_response"))
 
         @functools.wraps(original)
         def query(**given: Any) -> Any:
-            given["options"] = guard_options(given.get("options"), telemetry=telemetry)
-            return guarded_stream(original(**given))
-
-        patches.replace(original, query)
-        names = ("connect", "receive_messages", "receive_response")
-        connect, *receive = [vars(kind)[name] for name in names]
+            return guarded_stream(
+                original(**given | {"options": guard_options(given.get("options"), telemetry=telemetry)})
+            )
 
         @functools.wraps(connect)
-        async def connecting(client: Any, *args: Any, **kwargs: Any) -> Any:
-            client.options = guard_options(client.options, telemetry=telemetry)
-            return await connect(client, *args, **kwargs)
+        async def connecting(self: Any, *args: Any, **kwargs: Any) -> None:
+            self.options = guard_options(self.options, telemetry=telemetry)
+            await connect(self, *args, **kwargs)
 
-        ours = [connecting, *(functools.wraps(one)(lambda client, f=one: guarded_stream(f(client))) for one in receive)]
-        for name, function in zip(names, ours, strict=True):
-            patches.replace_attribute(kind, name, function)
+        patches.replace(original, query)
+        patches.replace_attribute(sdk.ClaudeSDKClient, "connect", connecting)
+        for one in receive:
+            guarded = functools.wraps(one)(lambda self, receives=one: guarded_stream(receives(self)))
+            patches.replace_attribute(sdk.ClaudeSDKClient, one.__name__, guarded)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp import types
 
-from otel_toolguard.adapter import Attempt, GuardedTool
-from otel_toolguard.attempt import unfelt
-from otel_toolguard.decorator import guard_within
-from otel_toolguard_claude_agent_sdk._stream import current
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+import otel_toolguard.adapter as kit
+from otel_toolguard_claude_agent_sdk._stream import KEPT, current
 
 CALL, ID, HELD = "tools/call", "claudecode/toolUseId", "_toolguard_claude_agent_sdk"
-DEPTH = 3  # of functions between a server's handler and the guarded one
+DEPTH = 4  # of functions between a server's handler and the guarded one
 
-waiting: dict[str, tuple[str, Any, Attempt]] = {}  # admitted calls whose body has not begun: name, arguments
+waiting: kit.Recent[str, tuple[str, Any, kit.Attempt]] = kit.Recent(KEPT)  # calls whose body has not begun: name, input
 
 
 def prepare(server: Any) -> None:
@@ -27,64 +21,57 @@ def prepare(server: Any) -> None:
     if hasattr(server, HELD):
         return
     setattr(server, HELD, True)
-    if isinstance(getattr(server, "middleware", None), list):
-        server.middleware.append(_around)
-    elif (handler := getattr(server, "request_handlers", {}).get(types.CallToolRequest)) is not None:  # 1.x
+    if hasattr(server, "middleware"):  # MCP 2
+        server.middleware.append(lambda ctx, call_next: _inside(ctx.method, ctx.params, ctx.meta, call_next, ctx))
+    elif (handler := server.request_handlers.get(types.CallToolRequest)) is not None:
 
-        async def around(request: Any) -> Any:
+        async def inside(request: Any) -> Any:
             asked = request.params.model_dump(by_alias=True)
-            return await _inside(asked, asked.get("_meta"), lambda: handler(request))
+            return await _inside(CALL, asked, None, handler, request)
 
-        around.__wrapped__ = handler  # type: ignore[attr-defined]
-        server.request_handlers[types.CallToolRequest] = around
-
-
-async def _around(ctx: Any, call_next: Any) -> Any:
-    if ctx.method != CALL or ctx.request_id is None:
-        return await call_next(ctx)
-    return await _inside(ctx.params, ctx.params.get("_meta") or ctx.meta, lambda: call_next(ctx))
+        inside.__wrapped__ = handler  # type: ignore[attr-defined]
+        server.request_handlers[types.CallToolRequest] = inside
 
 
-async def _inside(asked: Mapping[str, Any], meta: Any, send: Callable[[], Awaitable[Any]]) -> Any:
-    name, said = asked.get("name"), asked.get("arguments") or {}
-    fits = (key for key, (full, given, _) in waiting.items() if given == said and full.split("__")[-1] == name)
-    told = (meta or {}).get(ID) or next(fits, "")  # Claude Code tells; others may not
-    attempt = waiting.pop(told)[2] if told in waiting else None
+async def _inside(method: str, asked: Any, meta: Any, send: Any, request: Any) -> Any:
+    if method != CALL:
+        return await send(request)
+    name, said, told = asked.get("name"), asked.get("arguments") or {}, asked.get("_meta") or meta or {}
+    fits = (key for key in waiting if (one := waiting.get(key)) and one[0].split("__")[-1] == name and one[1] == said)
+    call = waiting.pop(told.get(ID) or next(fits, ""))  # Claude Code tells; others may not
     token = current.set(None)  # an agent inside the body is not the one that calls it
-    if attempt is not None:
-        attempt.enter()
+    if call is not None:
+        call[2].enter()
     try:
-        return await send()
+        return await send(request)
     finally:
-        if attempt is not None:
-            attempt.leave()
+        if call is not None:
+            call[2].leave()
         current.reset(token)
 
 
-def tool_of(full: str, servers: Mapping[str, Any]) -> GuardedTool:
-    """A tool, with the guarded function behind it where a decorator is on it."""
+def tool_of(full: str, servers: list[Any]) -> kit.GuardedTool:
+    """A tool by the name that the model knows, with the guarded function behind it where a decorator is on it."""
+    body, name = None, full.rsplit("__", maxsplit=1)[-1]
     try:
-        for known_as, server in servers.items():
-            name = full.removeprefix(f"mcp__{re.sub(r'[^a-zA-Z0-9_-]', '_', known_as)}__")
+        for server in servers:
             entry = server.get_request_handler(CALL) if hasattr(server, "get_request_handler") else None
-            handler: Any = (
-                entry.handler if entry else getattr(server, "request_handlers", {}).get(types.CallToolRequest)
-            )
-            for guarded in _behind(inspect.unwrap(handler), name, DEPTH):
-                return GuardedTool(full, guarded)
-    except Exception as fault:
-        unfelt("look for a tool", fault)
-    return GuardedTool(full)
+            handler = entry.handler if entry else getattr(server, "request_handlers", {}).get(types.CallToolRequest)
+            body = body or _guarded(handler, name, DEPTH)
+    except Exception as fault:  # whoever wrote a server may have done anything
+        kit.unfelt("look for a tool", fault)
+    tool = kit.GuardedTool(full, body)
+    tool.body = tool.body or kit.AnyOf(full)
+    return tool
 
 
-def _behind(function: Any, name: str, depth: int) -> Iterator[Any]:
-    """The guarded functions of a tool's name that a handler leads to, or that are the SDK's handler of that tool."""
-    seen = inspect.getclosurevars(function) if inspect.isfunction(function) else None
-    for value in (*seen.nonlocals.values(), *seen.globals.values()) if seen is not None else ():
-        handler = getattr(value.get(name), "handler", None) if isinstance(value, dict) else None
-        leads = value if handler is None else handler
-        within = guard_within(leads) if callable(leads) else None
-        if within is not None and (handler is not None or within.guarded_tool.name == name):
-            yield within
-        elif depth:
-            yield from _behind(leads, name, depth - 1)
+def _guarded(value: Any, name: str, depth: int) -> Any:
+    """The guarded function of a tool: its handler in the SDK, or one of its name that a handler leads to."""
+    handler = getattr(value.get(name), "handler", None) if isinstance(value, dict) else value
+    if hasattr(type(handler), "guarded_tool") and (handler is not value or handler.guarded_tool.name == name):
+        return handler
+    inner = inspect.unwrap(handler) if depth and inspect.isfunction(handler) else None
+    seen = inspect.getclosurevars(inner) if inspect.isfunction(inner) else None
+    leads = (*seen.nonlocals.values(), *seen.globals.values()) if seen is not None else ()
+    found = (_guarded(one, name, depth - 1) for one in leads)
+    return next((one for one in found if one is not None), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -15,7 +14,6 @@ import otel_toolguard.adapter as kit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator
-    from contextvars import Context
 
     from otel_toolguard import Trip
     from otel_toolguard_claude_agent_sdk._guard import Run
@@ -25,7 +23,7 @@ KEPT = 1024  # calls of a stream, and runs of a process, that are remembered
 
 current: ContextVar[Stream | None] = ContextVar("otel_toolguard_claude_agent_sdk.stream", default=None)
 streams: WeakValueDictionary[str, Stream] = WeakValueDictionary()  # of a client, by Claude Code's id of its session
-runs: OrderedDict[tuple[Any, ...], Run] = OrderedDict()  # by stream or session, and what else tells them apart
+runs: kit.Recent[tuple[Any, ...], Run] = kit.Recent(KEPT, lambda _, run: run.close())  # by stream or session, and more
 
 
 class Asked(NamedTuple):
@@ -44,15 +42,16 @@ class Stream:
         context: Where its reader stands, as of the last step.
         task: Which task takes a step now.
         trip: Why its run was stopped.
-        stopped_run: That run, once nobody reads on; Claude Code may take a moment to end.
+        ends: Whether it ends by itself: that of a query does, that of a client need not.
     """
 
     def __init__(self) -> None:
-        self.asked: OrderedDict[str, Asked] = OrderedDict()
-        self.context: Context = copy_context()
+        self.asked: kit.Recent[str, Asked] = kit.Recent(KEPT)
+        self.context = copy_context()
         self.task: int | None = None
         self.trip: Trip | None = None
-        self.stopped_run: Run | None = None
+        self.ends = False
+        self._last = Asked("", [], None)
         self._session_id: str | None = None
         self._result: Any = None
 
@@ -62,82 +61,56 @@ class Stream:
         token, self.task = current.set(self), anyio.get_current_task().id
         try:
             return await anext(messages, None)
-        except Exception as error:
-            self.trip = self.trip or self._over()
-            if self.trip is None:
-                raise
-            raise self.stopped(self.trip) from error  # Claude Code may end badly when it is stopped
         finally:
             current.reset(token)
             self.task = None
 
     def note(self, message: Any) -> None:
-        """Remembers what a message tells."""
+        """Remembers what a message tells; a result ends the run."""
         data = getattr(message, "data", None) or {}
-        told = getattr(message, "session_id", None) or data.get("session_id")
-        if told:
-            self._session_id = told
-            streams[told] = self
+        self._session_id = getattr(message, "session_id", None) or data.get("session_id") or self._session_id
+        if self._session_id:
+            streams[self._session_id] = self
         if isinstance(message, AssistantMessage):
-            last = next(reversed(self.asked.values()), None)
             turn = message.message_id or message.uuid or secrets.token_hex(8)
-            ids = last.ids if last is not None and last.turn == turn else []
+            if self._last.turn != turn:
+                self._last = Asked(turn, [], message.parent_tool_use_id)
             for block in message.content:
                 if isinstance(block, ToolUseBlock):
-                    ids.append(block.id)
-                    self.asked[block.id] = Asked(turn, ids, message.parent_tool_use_id)
-            while len(self.asked) > KEPT:
-                self.asked.popitem(last=False)
+                    self._last.ids.append(block.id)
+                    self.asked.of(block.id, lambda: self._last)
         elif isinstance(message, ResultMessage):
-            self.trip, self._result = self.trip or self._over(), message
+            self._result = message
+            self.end()
 
-    @property
-    def ends(self) -> bool:
-        """Whether it ends by itself: that of a query does, that of a client need not."""
-        return any(key[0] is self for key in runs)
+    def end(self, *, left: bool = False) -> None:
+        """Closes the runs of a prompt that is over, and learns why one was stopped; the next prompt begins another.
 
-    def stopped(self, trip: Trip) -> Exception:
-        """What its reader gets in the end."""
-        return ClaudeAgentStopped(trip, {"session_id": self._session_id, "result": self._result})
-
-    def over(self) -> None:
-        """There are no more messages."""
-        self.trip = self.trip or self._over()
-        if self.trip is not None:
-            raise self.stopped(self.trip)
-
-    def forget(self) -> None:
-        """Nobody reads on: what was stopped has been said, or will not be heard."""
-        for key in self._mine():
-            if key[0] is self or runs[key].trip is not None:
-                self._end(key)
-
-    def _mine(self) -> list[tuple[Any, ...]]:
-        mine = (self, self._session_id) if self._session_id else (self,)
-        return [key for key, run in runs.items() if key[0] in mine and not run.over]
-
-    def _over(self) -> Trip | None:
-        """Why its run was stopped; a run that was not is over, and the next prompt begins another."""
-        mine = self._mine()
-        found = next((trip for key in mine if (trip := runs[key].trip) is not None), None)
-        for key in mine if found is None else ():
-            self._end(key)
-        return found
-
-    def _end(self, key: tuple[Any, ...]) -> None:
-        _, _, prompt = key
-        runs[key].over = True
-        if key[0] is self or prompt is None or not runs[key].agents:  # else sub-agents may work on in the background
-            run = runs.pop(key)
+        Where its reader has left, a client's may go on.
+        """
+        for key in [key for key in runs if key[0] is self or (key[0] == self._session_id and not left)]:
+            run, (owner, _, prompt) = runs.get(key), key
+            if run is None or run.over:
+                continue
+            self.trip = self.trip or run.trip()
+            self.ends |= owner is self
             run.close()
-            self.stopped_run = run if key[0] is self and self.trip is not None else None
+            if owner is self or prompt is None or not run.agents:  # else those may work on in the background
+                runs.pop(key)
+
+    def raise_if_stopped(self, cause: BaseException | None = None) -> None:
+        """What its reader gets in the end."""
+        self.end()
+        if self.trip is not None:
+            partial = {"session_id": self._session_id, "result": self._result}
+            raise ClaudeAgentStopped(self.trip, partial) from cause
 
 
 async def guarded_stream(messages: AsyncIterable[Any]) -> AsyncIterator[Any]:
     """Hands on the messages of ``query(...)``, ``client.receive_response()`` or ``client.receive_messages()``.
 
     Raises:
-        CircuitOpen: After the last message of a run that was stopped; ``partial`` has its ``session_id``, which can be
+        CircuitOpen: After the result of a run that was stopped; ``partial`` has its ``session_id``, which can be
             resumed, and its ``result``. It is a ``ClaudeSDKError``, too.
     """
     outer, inner, stream = current.get(), aiter(messages), Stream()
@@ -153,9 +126,11 @@ async def guarded_stream(messages: AsyncIterable[Any]) -> AsyncIterator[Any]:
             yield message
             if stream.trip is not None and not stream.ends:
                 break
-        stream.over()
+    except Exception as error:  # Claude Code may end badly when it is stopped
+        stream.raise_if_stopped(error)
+        raise
     finally:
-        stream.forget()
-        close = getattr(inner, "aclose", None)
-        if close is not None:
-            await close()
+        if hasattr(inner, "aclose"):
+            await inner.aclose()
+        stream.end(left=True)
+    stream.raise_if_stopped()

@@ -30,4 +30,22 @@ def traced():
         spans=spans,
         named=lambda *starts: [span for span in exporter.get_finished_spans() if span.name.startswith(starts)],
         outcomes=lambda: [span.attributes["toolguard.outcome"] for span in spans()],
+        clear=exporter.clear,
     )
+
+
+class Measuring(Telemetry):
+    """Telemetry that notes how many calls each run came to, when that is told."""
+
+    def __init__(self):
+        super().__init__(tracer_provider=TracerProvider(), meter_provider=NoOpMeterProvider())
+        self.runs = []
+
+    def run_ended(self, *, calls, peak_repeats, tripped):
+        self.runs.append(calls)
+
+
+@pytest.fixture
+def measured():
+    """Telemetry to give to a session or options."""
+    return Measuring()

@@ -8,7 +8,7 @@ import pytest
 from claude_agent_sdk import ClaudeSDKClient, ResultMessage
 from otel_toolguard_claude_agent_sdk import guard_options, guarded_stream
 
-from otel_toolguard import CircuitOpen, Session
+from otel_toolguard import CircuitOpen, Policy, Session
 from otel_toolguard.telemetry import attributes as names
 from otel_toolguard.testing.scripts import DONE, always_new, for_ever
 
@@ -169,3 +169,27 @@ def test_sub_agent_in_the_background_stays_in_its_run(limit):
     assert raised == [limit == 2, False]
     assert stops == ([False, False, True, True, False] if limit == 2 else [False] * 5)
     assert session.report()["calls"] == (3 if limit == 2 else 5)
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_sub_agents_of_sub_agents_draw_from_one_ceiling(batches, traced):
+    """Where sub-agents hand on their work to others without end, the ceiling holds for the whole tree."""
+    cli = s.ScriptedCLI(
+        lambda _turn: delegate("scout"), agents={"scout": lambda _turn: delegate("scout", "scout")}, batches=batches
+    )
+    with Session(policy=s.ceiling(20), telemetry=traced.telemetry) as session, pytest.raises(CircuitOpen):
+        s.run(cli)
+    report = session.report()
+    assert (cli.ran, report["calls"], report["in_flight"]) == (20, 20, 0)
+    spans = {span.context.span_id for span in traced.spans()}
+    assert sum(span.parent is None or span.parent.span_id not in spans for span in traced.spans()) == 1
+
+
+def test_depth_of_sub_agents():
+    """How deep sub-agents are nested is counted, and limited by a rule."""
+    cli = s.ScriptedCLI(lambda _turn: delegate("scout"), agents={"scout": lambda _turn: delegate("scout", "scout")})
+    policy = Policy(plugins=[{"plugin": "depth", "limit": 3}, {"plugin": "call_ceiling", "run": 90}])
+    with Session(policy=policy), pytest.raises(CircuitOpen) as stopped:
+        s.run(cli)
+    assert (stopped.value.trip.rule, stopped.value.trip.observed) == ("depth", 4)
+    assert cli.ran == 1 + 2 + 4

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 
 import pytest
 from claude_agent_sdk import HookMatcher, PermissionResultAllow, PermissionResultDeny, SdkMcpTool
 from claude_agent_sdk._internal._mcp_compat import build_tool_server
 from mcp.types import CallToolResult, TextContent, Tool
-from otel_toolguard_claude_agent_sdk import _guard
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from otel_toolguard_claude_agent_sdk import _guard, guard_options
 
 from otel_toolguard import CircuitOpen, Policy, Session, guard_tool
+from otel_toolguard.telemetry import Telemetry
 from otel_toolguard.testing.scripts import DONE, for_ever
 
 from . import scripted as s
@@ -75,6 +80,49 @@ def test_users_hooks_stay_and_may_deny():
     assert session.report()["tools"]["Read"]["failed"] == 1
 
 
+class Broken(Telemetry):
+    """Telemetry whose word on refusals, trips or settled calls is an exception."""
+
+    def refused(self, *_args, **_kwargs):
+        raise LookupError("a bug")
+
+    opened = ended = refused
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked"), [(s.ceiling(2), 3), (s.ceiling(tools={"Read": 2}), 6)], ids=["stop", "refusal"]
+)
+def test_what_breaks_after_a_refusal_leaves_it_a_denial(policy, asked):
+    """A refusal or a stop is told as one, whatever fails in telemetry or in the application's callback after it."""
+    cli = s.ScriptedCLI(lambda turn: [("Read", {"q": turn})] if turn < 6 else None, own={"Read": read})
+    broken = Broken(tracer_provider=TracerProvider(), meter_provider=NoOpMeterProvider())
+    told = Session(policy=policy, telemetry=broken, on_trip=lambda _: 1 / 0)
+    with told, contextlib.suppress(CircuitOpen):
+        s.run(cli)
+    assert (cli.ran, cli.asked) == (2, asked)
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse", "PostToolBatch"])
+@pytest.mark.parametrize("prompt_ids", [True, False])
+def test_stop_holds_where_the_guard_fails(event, prompt_ids, monkeypatch):
+    """Once a run was stopped a fault of the guard itself is no way out: what else is asked is denied, and stopped."""
+    options = guard_options(policy=s.ceiling(1))
+    hook = {name: matchers[0].hooks[0] for name, matchers in options.hooks.items()}
+    more = {"session_id": f"s-{event}-{prompt_ids}", "tool_name": "Read", "tool_input": {}, "hook_event_name": event}
+    more |= {"prompt_id": "p"} if prompt_ids else {}
+
+    async def asks():
+        answers = [await hook["PreToolUse"]({**more, "tool_use_id": str(n)}, str(n), {}) for n in range(2)]
+        monkeypatch.setattr(_guard.Guard, "_place", lambda *_: 1 / 0)
+        return [*answers, await hook[event]({**more, "tool_use_id": "3", "tool_response": "x"}, "3", {})]
+
+    allowed, denied, late = asyncio.run(asks())
+    assert allowed == {}
+    assert denied["continue_"] is late["continue_"] is False
+    said = late.get("hookSpecificOutput", {})
+    assert said.get("permissionDecision") == ("deny" if event == "PreToolUse" else None)
+
+
 @pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse", "PostToolBatch"])
 def test_failure_of_the_guard_is_no_decision(event, monkeypatch, caplog):
     """A fault of the guard itself lets the call run, and is said in the log."""
@@ -84,7 +132,7 @@ def test_failure_of_the_guard_is_no_decision(event, monkeypatch, caplog):
 
     name = {"PreToolUse": "_before", "PostToolUse": "_after", "PostToolBatch": "_batch"}[event]
     monkeypatch.setattr(_guard.Guard, name, breaks)
-    monkeypatch.setattr("otel_toolguard.attempt._faults", set())
+    monkeypatch.setattr("otel_toolguard.guard._faults", set())
     cli = s.ScriptedCLI([[("Read", {})]], own={"Read": read})
     with Session(policy=s.repeat(3)), caplog.at_level(logging.ERROR):
         assert s.run(cli)[-1].result == DONE
@@ -174,21 +222,22 @@ def test_server_of_ones_own():
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("given", "expected"),
     [
-        ("text", ("text", None)),
-        ({"stdout": "a", "stderr": ""}, ({"stdout": "a", "stderr": ""}, None)),
-        ([{"type": "text", "text": "a"}], ("a", None)),
-        ({"content": [{"type": "text", "text": "a"}, {"type": "image"}]}, (["a", {"type": "image"}], None)),
-        ({"content": [{"type": "text", "text": "a"}], "isError": True}, ("a", "failed")),
-        ({"content": "a", "is_error": True}, ({"content": "a", "is_error": True}, "failed")),
-        ([], ([], None)),
-        (None, (None, None)),
+        ({"tool_response": "text"}, ("text", None)),
+        ({"tool_response": {"stdout": "a", "stderr": ""}}, ({"stdout": "a", "stderr": ""}, None)),
+        ({"tool_response": [{"type": "text", "text": "a"}]}, ([{"type": "text", "text": "a"}], None)),
+        ({"tool_response": {"content": [], "isError": True}}, ({"content": [], "isError": True}, "failed")),
+        ({"tool_response": {"content": "a", "is_error": True}}, ({"content": "a", "is_error": True}, "failed")),
+        ({"tool_response": None}, (None, None)),
+        ({}, (None, None)),
+        ({"error": "no such file"}, ("no such file", "failed")),
+        ({"error": "stopped", "is_interrupt": True}, ("stopped", "cancelled")),
     ],
 )
-def test_results_as_the_rules_see_them(answer, expected):
-    """One text is compared as itself, and what is marked as an error has failed."""
-    shown, ended = _guard._result(answer)
+def test_results_as_the_rules_see_them(given, expected):
+    """A result is compared as it is, and what is told or marked as an error has failed."""
+    shown, ended = _guard._result(given)
     assert (shown, ended and ended.kind) == expected
 
 

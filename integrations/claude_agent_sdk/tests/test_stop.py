@@ -174,10 +174,10 @@ def test_next_prompt_of_a_client_starts_clean(prompt_ids):
 def test_nothing_is_kept_of_a_run_that_is_over(way, prompt_ids, turns):
     """A run that ended, or whose stop was raised, is forgotten, and no call waits for its body."""
     cli = looping([[("Read", {})]] * turns, prompt_ids=prompt_ids)
-    before = set(_stream.runs)
+    before, waited = set(_stream.runs), set(_servers.waiting)
     with Session(policy=s.repeat(3)), pytest.raises(CircuitOpen) if turns > 1 else contextlib.nullcontext():
         s.run(cli, way)
-    assert (set(_stream.runs) - before, _servers.waiting) == (set(), {})
+    assert (set(_stream.runs) - before, set(_servers.waiting) - waited) == (set(), set())
 
 
 def test_reader_that_leaves_at_the_result():
@@ -246,6 +246,16 @@ def test_two_queries_at_once():
     assert (messages[-1].result, loops.ran, works.ran) == (DONE, 3, 8)
 
 
+@pytest.mark.parametrize("way", s.WAYS)
+@pytest.mark.parametrize("turns", [1, 5])
+def test_end_of_a_run_is_measured(way, turns, measured):
+    """A run whose result was read is measured once, whether it was stopped or not."""
+    cli = looping([[("Read", {})]] * turns)
+    with pytest.raises(CircuitOpen) if turns > 3 else contextlib.nullcontext():
+        s.run(cli, way, guard=lambda options: guard_options(options, s.repeat(3), telemetry=measured))
+    assert measured.runs == [min(turns, 3)]
+
+
 def test_options_stay_as_they_are():
     """Guarding copies the options, keeps what else is in them, and twice is once."""
     options = ClaudeAgentOptions(model="some-model", hooks={"Stop": []})
@@ -271,3 +281,4 @@ def test_example_runs():
     assert "without the guard: 50 model requests" in done.stdout
     assert "with the guard: 6 model requests" in done.stdout
     assert "kept: session conversation-42" in done.stdout
+    assert "next run: 6 searches found nothing" in done.stdout

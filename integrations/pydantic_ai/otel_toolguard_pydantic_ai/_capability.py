@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from pydantic_ai import DeferredToolRequests
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, Instrumentation
-from pydantic_ai.exceptions import AgentRunError, ToolFailed
+from pydantic_ai.exceptions import AgentRunError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.toolsets import WrapperToolset
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from otel_toolguard import Policy, Trip
     from otel_toolguard.telemetry import Telemetry
 
+ANSWERS = mapping.ToolAnswers()
 PydanticAIStopped = kit.native(AgentRunError, name="PydanticAIStopped", module=__name__)
 
 
@@ -46,7 +47,7 @@ class ToolGuard(AbstractCapability[Any]):
     ) -> None:  # fmt: skip
         self._runs = kit.FrameworkRuns(policy, on_trip, telemetry)
         self._tools = kit.GuardedTools(mapping.guarded_tool)
-        self._continued: deque[tuple[str, str]] = deque(maxlen=256)  # runs that a pause divided: the later, the first
+        self._continued: kit.Recent[str, str] = kit.Recent(256)  # of runs that a pause divided, by the later, the first
         self._first, self._siblings = "", 0  # of such runs; calls of a run's current turn
         self.offered: dict[str, Any] | None = None  # the tools of a run's current step
 
@@ -61,6 +62,17 @@ class ToolGuard(AbstractCapability[Any]):
         mine = _guarding[id(ctx.messages)] = copy.copy(self)
         vars(mine)["messages"] = ctx.messages  # held, so that no other run's list gets that id
         return mine
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
+        """Notes the end of a run; one that waits for somebody is none."""
+        waits = False
+        try:
+            result = await handler()
+            waits = isinstance(result.output, DeferredToolRequests)
+        finally:
+            if not waits:
+                self._runs.end(self._place(ctx))
+        return result
 
     def get_wrapper_toolset(self, toolset: Any) -> GuardedToolset:
         """Around the tools themselves, below whatever the user put around their execution."""
@@ -94,7 +106,7 @@ class ToolGuard(AbstractCapability[Any]):
         tool = (self.offered or {}).get(call.tool_name)
         attempt = self.attempt(ctx, call.tool_name, tool, args, call.tool_call_id, reached=False)
         if attempt.refused is not None:
-            raise ToolFailed(attempt.error().to_tool_message()) from error
+            ANSWERS.refusal(attempt.error())
         attempt.returned(None, mapping.invalid(error))
         raise error
 
@@ -104,13 +116,13 @@ class ToolGuard(AbstractCapability[Any]):
         """Admits or refuses one call."""
         asked = next((one.run_id for one in reversed(ctx.messages) if isinstance(one, ModelResponse)), None)
         if ctx.run_step == 0 and asked is not None and not self._first:  # it waited for a person, and its run goes on
-            self._first = dict(self._continued).get(asked, asked)
-            self._continued.append((str(ctx.run_id), self._first))
+            self._first = self._continued.get(asked) or asked
+            self._continued.of(str(ctx.run_id), lambda: self._first)
         place = self._place(ctx)
         if tool is not None and not reached:
             place = mapping.place_of_invalid(place, ctx.root_capability)
         return self._tools.of(name, mapping.source_of(tool)).attempt(
-            place, mapping.asked(arguments), call_id=call_id, batch=f"{ctx.run_id}:{ctx.run_step}",
+            place, kit.asked(arguments), call_id=call_id, batch=f"{ctx.run_id}:{ctx.run_step}",
             siblings=self._siblings, agent=getattr(ctx.agent, "name", None), reached=reached,
         )  # fmt: skip
 
@@ -135,21 +147,4 @@ class GuardedToolset(WrapperToolset[Any]):
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
         """Runs the call, or answers why it was not run."""
         attempt = self.guard.attempt(ctx, name, tool, tool_args, ctx.tool_call_id)
-        if attempt.refused is not None:
-            raise ToolFailed(attempt.error().to_tool_message())
-        attempt.enter()
-        try:
-            result = await self.wrapped.call_tool(name, tool_args, ctx, tool)
-        except BaseException as error:
-            attempt.leave()
-            opened = kit.stop_in(error)
-            attempt.raised(opened or error)
-            answer = mapping.advised(error, attempt.nudges)
-            if opened is not None and kit.dealt_with(attempt, opened):
-                answer = ToolFailed(opened.to_tool_message())
-            if answer is error:
-                raise
-            raise answer from error
-        attempt.leave()
-        attempt.returned(mapping.said(result))
-        return mapping.advised(result, attempt.nudges)
+        return await kit.made_async(attempt, ANSWERS, lambda: self.wrapped.call_tool(name, tool_args, ctx, tool))

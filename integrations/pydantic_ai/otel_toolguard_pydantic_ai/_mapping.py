@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,16 @@ from pydantic_ai import ToolReturn
 from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from otel_toolguard.adapter import Ended, GuardedTool, Place, failed_result
+from otel_toolguard.adapter import (
+    Answers,
+    CircuitOpen,
+    Ended,
+    GuardedTool,
+    Place,
+    advised,
+    defaults_in,
+    failed_result,
+)
 
 
 def source_of(tool: Any) -> Any:
@@ -27,27 +35,11 @@ def guarded_tool(name: str, source: Any) -> GuardedTool:
     """A tool, the function that Pydantic AI will call for it, and what its schema fills in."""
     body = getattr(source, "function", None)
     schema = getattr(source, "json_schema" if body else "parameters_json_schema", {}) if source else {}
-    parts = {} if getattr(source, "single_arg_name", None) else schema.get("properties", {})
+    filled = {} if getattr(source, "single_arg_name", None) else defaults_in(schema.get("properties"))
     named = inspect.signature(body).parameters if body else ()  # their defaults are values, not what JSON makes of them
-    defaults = {key: part["default"] for key, part in parts.items() if "default" in part and key not in named}
+    defaults = {key: value for key, value in filled.items() if key not in named}
     hints = (getattr(source, "metadata", None) or {}).get("annotations")  # of an MCP server's tools
     return GuardedTool(name, body, hints, defaults)
-
-
-def asked(arguments: Any) -> Any:
-    """What the model said, the raw text if it is no object."""
-    try:
-        said = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments or {}
-    except ValueError:
-        return arguments
-    return said if isinstance(said, dict) else str(arguments)
-
-
-def said(result: Any) -> Any:
-    """What the tool said to the model; data for the application alone is left out."""
-    if isinstance(result, ToolReturn):
-        return [result.return_value, result.content] if result.content else result.return_value
-    return result
 
 
 def invalid(error: Any) -> Ended:
@@ -69,13 +61,28 @@ def place_of_invalid(place: Place, root: Any) -> Place:
     return place
 
 
-def advised(ended: Any, nudges: tuple[str, ...]) -> Any:
-    """A result, or exception that is answered to the model, with sentences for the model beside it."""
-    if isinstance(ended, (str, ModelRetry, ToolFailed)) and nudges:
-        text = "\n\n".join((ended if isinstance(ended, str) else ended.message, *nudges))
-        return text if isinstance(ended, str) else (ModelRetry if isinstance(ended, ModelRetry) else ToolFailed)(text)
-    if isinstance(ended, BaseException) or not nudges:
-        return ended
-    result = ended if isinstance(ended, ToolReturn) else ToolReturn(ended)
-    content = [result.content] if isinstance(result.content, str) else result.content or []
-    return replace(result, content=[*content, *nudges])
+class ToolAnswers(Answers):
+    """What the model is answered."""
+
+    def refusal(self, error: CircuitOpen) -> Any:
+        """A failed tool result, which Pydantic AI makes of this exception."""
+        raise ToolFailed(error.to_tool_message()) from error
+
+    def said(self, answer: Any) -> Any:
+        """What the tool said to the model; data for the application alone is left out."""
+        if isinstance(answer, ToolReturn):
+            return [answer.return_value, answer.content] if answer.content else answer.return_value
+        return answer
+
+    def advised(self, answer: Any, nudges: tuple[str, ...]) -> Any:
+        """Adds to a text, also that of an exception which becomes an answer; what is no text has content beside it."""
+        if not nudges or isinstance(answer, str):
+            return super().advised(answer, nudges)
+        if isinstance(answer, (ModelRetry, ToolFailed)):
+            kind = ModelRetry if isinstance(answer, ModelRetry) else ToolFailed
+            return kind(advised(answer.message, nudges))
+        if isinstance(answer, BaseException):
+            return answer
+        result = answer if isinstance(answer, ToolReturn) else ToolReturn(answer)
+        content = [result.content] if isinstance(result.content, str) else result.content or []
+        return replace(result, content=[*content, *nudges])

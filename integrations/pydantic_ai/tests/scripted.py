@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 from pydantic_ai import Agent, Tool
@@ -132,7 +132,7 @@ def told(part):
     return content if isinstance(content, str) else json.dumps(content, default=str)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _own_loop():
     """An event loop that is closed again: the sync ways leave open what they made."""
     loop = asyncio.new_event_loop()
@@ -183,6 +183,17 @@ def run_stream(agent, text=None, **more):
     return asyncio.run(_run_stream(agent, text, more))
 
 
+async def _run_events(agent, text, more):
+    events = agent.run_stream_events(text, **more)
+    async with events if hasattr(events, "__aenter__") else contextlib.nullcontext(events) as listened:
+        found = [one async for one in listened]
+    return found[-1].result
+
+
+def run_events(agent, text=None, **more):
+    return asyncio.run(_run_events(agent, text, more))
+
+
 async def _iterate(agent, text, more):
     async with agent.iter(text, **more) as made:
         async for _ in made:
@@ -209,5 +220,5 @@ def iterate_stream(agent, text=None, **more):
 
 
 SYNC = (run_sync, run_stream_sync)
-ASYNC = (run, run_with_events, run_stream, iterate, iterate_stream)
+ASYNC = (run, run_with_events, run_events, run_stream, iterate, iterate_stream)
 WAYS = (*SYNC, *ASYNC)  # every way to run an agent

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 
 import pytest
 from otel_toolguard_pydantic_ai import PydanticAIStopped, ToolGuard, _capability
-from pydantic_ai import Agent, ModelRetry, Tool, UsageLimits, capture_run_messages
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    Tool,
+    UsageLimits,
+    capture_run_messages,
+)
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded
 from pydantic_ai.messages import ModelResponse, TextPart
@@ -198,6 +207,44 @@ def test_one_history_for_two_runs(run):
 def test_guard_of_a_run_goes_with_it():
     """Nothing of a run's guard is left when the run and its result are gone."""
     agent = Agent(s.ScriptedModel([[("search", {})]]), tools=[s.look_up().tool], capabilities=[ToolGuard()])
+    gc.collect()
+    before = set(_capability._guarding)
     s.run_sync(agent, "Find the word.")
     gc.collect()
-    assert len(_capability._guarding) == 0
+    assert set(_capability._guarding) <= before
+
+
+@pytest.mark.parametrize("run", s.WAYS)
+@pytest.mark.parametrize("ends", ["done", "stopped", "fails"])
+def test_end_of_a_run_is_measured(run, ends, measured):
+    """A run that is over is measured once, however it ended."""
+
+    def search(q: str = "word") -> str:
+        if ends == "fails":
+            raise KeyError(q)
+        return "nothing"
+
+    script = for_ever("search") if ends == "stopped" else [[("search", {})]]
+    agent = Agent(
+        s.ScriptedModel(script), tools=[Tool(search)], capabilities=[ToolGuard(s.repeat(3), telemetry=measured)]
+    )
+    expected = {"done": None, "stopped": CircuitOpen, "fails": KeyError}[ends]
+    with pytest.raises(expected) if expected is not None else contextlib.nullcontext():
+        run(agent, "Find the word.")
+    assert measured.runs == [3 if ends == "stopped" else 1]
+
+
+def test_pause_is_no_end(measured):
+    """A run that waits for a person is measured when it has gone on to its end, as one."""
+    seen = s.look_up()
+    seen.tool.requires_approval = True
+    agent = Agent(
+        s.ScriptedModel([[("search", {})], [("search", {})]]), tools=[seen.tool],
+        output_type=[str, DeferredToolRequests], capabilities=[ToolGuard(telemetry=measured)],
+    )  # fmt: skip
+    result = s.run_sync(agent, "Find the word.")
+    while isinstance(result.output, DeferredToolRequests):
+        assert measured.runs == []
+        given = DeferredToolResults(approvals={call.tool_call_id: True for call in result.output.approvals})
+        result = s.run_sync(agent, message_history=result.all_messages(), deferred_tool_results=given)
+    assert (measured.runs, seen.bodies) == ([2], 2)

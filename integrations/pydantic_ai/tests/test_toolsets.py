@@ -12,7 +12,7 @@ from otel_toolguard_pydantic_ai import ToolGuard
 from pydantic import BaseModel, Field
 from pydantic_ai import Agent, RunContext, Tool, ToolReturn
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from otel_toolguard import CircuitOpen, Session, guard_tool
@@ -147,6 +147,7 @@ TOOLSETS = {
         "web_search",
         lambda: FunctionToolset([Tool(guard_tool(plain), name="search")]).prefixed("web"),
     ),
+    "combined": ("search", lambda: CombinedToolset([functions(), functions().prefixed("web")])),
     "remote": ("search", Remote),
     "dynamic": ("search", lambda: made_for_each_run),
 }

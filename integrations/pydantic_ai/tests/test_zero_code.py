@@ -279,9 +279,11 @@ def test_command_reads_our_settings(tmp_path):
 
 def test_example():
     """The example in examples/ runs as it stands, goes on for ever without the guard, and is stopped with it."""
-    out = run_python(
-        f"import runpy; runpy.run_path({str(HERE.parent / 'examples' / 'agent.py')!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, HERE.parent / "examples" / "agent.py"], capture_output=True, text=True, check=True
     )
+    out = done.stdout
     assert "without the guard: 50 model requests" in out
     assert "stopped:" in out
     assert "each call answered" in out
+    assert "next run: 6 searches found nothing" in out
