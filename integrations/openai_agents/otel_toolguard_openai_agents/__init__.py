@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from otel_toolguard.adapter import lazily
 from otel_toolguard_openai_agents._instrumentor import ToolGuardOpenAIAgentsInstrumentor
 
 if TYPE_CHECKING:
@@ -11,11 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenAIAgentsStopped", "ToolGuardOpenAIAgentsInstrumentor", "guard_agent", "guarded_hooks"]
 
-
-def __getattr__(name: str) -> Any:
-    """Loads the guard on first use: this package must import where the SDK is absent."""
-    if name in __all__:
-        from otel_toolguard_openai_agents import _guard  # noqa: PLC0415
-
-        return getattr(_guard, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(__name__, dict.fromkeys(("OpenAIAgentsStopped", "guard_agent", "guarded_hooks"), "_guard"))

@@ -6,16 +6,24 @@ import copy
 import functools
 import inspect
 import weakref
-from collections import OrderedDict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agents import Agent, AgentBase, AgentHooks, ItemHelpers, RunHooks, custom_span, get_current_trace
+from agents import (
+    Agent,
+    AgentBase,
+    AgentHooks,
+    ItemHelpers,
+    RunHooks,
+    ToolApprovalItem,
+    custom_span,
+    get_current_trace,
+)
 from agents.exceptions import AgentsException
 
-from otel_toolguard.adapter import FrameworkRuns, at_model, native, stop_of
-from otel_toolguard_openai_agents._runs import kept, place_of, run_of
-from otel_toolguard_openai_agents._tools import MARK, guarded, with_agent
+from otel_toolguard.adapter import FrameworkRuns, Recent, at_model, native, stop_of
+from otel_toolguard_openai_agents._runs import GUARD, KEPT, place_of, run_of, turned
+from otel_toolguard_openai_agents._tools import MARK, guarded, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +42,10 @@ class OpenAIAgentsStopped(native(AgentsException, name="OpenAIAgentsStopped", mo
     def to_input_list(self) -> list[Any]:
         """The history so far, as input of the next run."""
         data = self.run_data or SimpleNamespace(input=[], new_items=[])
-        return [*ItemHelpers.input_to_new_input_list(data.input), *(item.to_input_item() for item in data.new_items)]
+        said = [
+            each for each in data.new_items if not isinstance(each, ToolApprovalItem)
+        ]  # somebody was asked, no model
+        return [*ItemHelpers.input_to_new_input_list(data.input), *(each.to_input_item() for each in said)]
 
 
 class Guard:
@@ -42,35 +53,40 @@ class Guard:
 
     def __init__(self, runs: FrameworkRuns, *, alone: bool = True) -> None:
         self.runs = runs
-        self.alone = alone
-        self._agents: OrderedDict[int, list[Any]] = OrderedDict()
+        self._alone = alone
+        self._agents: Recent[int, tuple[Any, Any]] = Recent(KEPT)
 
     def __deepcopy__(self, memo: Any) -> Guard:
         return self
+
+    def __reduce__(self) -> Any:  # a run's usage may travel, its guard does not
+        return type(None), ()
 
     def agent(self, agent: Any) -> Any:
         """A guarded copy of an agent, and of those that it may hand off to; the same for the same agent."""
         if hasattr(type(agent), MARK):
             return agent
-        known = kept(self._agents, id(agent), [])
-        if not known or known[0] is not agent:
-            known[:] = agent, copy.copy(agent)  # before its hand-offs, for they may lead back here
-            known[1].__class__ = _kind(type(agent), self)
-            known[1].tools, known[1].mcp_servers = [*agent.tools], [*agent.mcp_servers]
-            self.put_on(known[1])
-        return known[1]
+        copied = self._agents.of(id(agent), lambda: (agent, copy.copy(agent)))[1]
+        if not hasattr(type(copied), MARK):  # marked before its hand-offs are, for they may lead back here
+            copied.__class__ = _kind(type(agent), self)
+            for name in ("tools", "mcp_servers", "handoffs"):
+                setattr(copied, name, [*getattr(agent, name)])
+            self.put_on(copied)
+        return copied
 
     def put_on(self, agent: Any) -> None:
         """Guards hooks, hand-offs and tools of a copy, those also that were put there since."""
         if not isinstance(agent.hooks, GuardedAgentHooks):
             agent.hooks = GuardedAgentHooks(self, agent.hooks)
-        for name, put in (
-            ("handoffs", self._handoff),
-            ("tools", lambda tool: guarded(with_agent(tool, self.agent), self)),
-        ):
-            made = [put(each) for each in getattr(agent, name)]
-            if any(one is not was for one, was in zip(made, getattr(agent, name), strict=True)):
+        for name, put in (("handoffs", self._handoff), ("tools", lambda tool: guarded(tool, self.agent))):
+            given = getattr(agent, name)
+            made = [put(each) for each in given]
+            if any(one is not was for one, was in zip(made, given, strict=True)):  # the list given is the user's
                 setattr(agent, name, made)
+
+    def inside(self, body: Any, agent: Any) -> Any:
+        """The function of a tool, an agent behind it guarded."""
+        return body if agent is None or not self._alone else running(body, self.agent(agent))
 
     def _handoff(self, given: Any) -> Any:
         if isinstance(given, AgentBase):
@@ -97,8 +113,7 @@ class Guard:
         if hook == "on_llm_start":
             self._stop(at_model(place_of(context)))
         elif hook == "on_llm_end":
-            run.turn += 1
-            run.calls = sum(str(getattr(each, "type", "")).endswith("_call") for each in said["response"].output)
+            turned(run, said["response"])
         elif hook in ("on_end", "on_agent_end"):  # a tool's answer may be the last word, and be a refusal
             trip = stop_of(place_of(context))
             told = trip is not None and isinstance(said["output"], str) and said["output"] == trip.to_tool_message()
@@ -165,7 +180,9 @@ def with_guarded_tools(original: Any, guard: Guard | None = None) -> Any:
 
     @functools.wraps(original)
     async def get_all_tools(self: Any, run_context: Any) -> list[Any]:
-        return [guarded(tool, guard) for tool in await original(self, run_context)]
+        if guard is not None and vars(run_context.usage).get(GUARD) is None:
+            vars(run_context.usage)[GUARD] = guard
+        return [guarded(tool) for tool in await original(self, run_context)]
 
     setattr(get_all_tools, MARK, True)
     return get_all_tools

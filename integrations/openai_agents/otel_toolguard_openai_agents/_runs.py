@@ -3,66 +3,67 @@
 from __future__ import annotations
 
 import secrets
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from agents import get_current_trace
 
-from otel_toolguard.attempt import Place, here
+from otel_toolguard.adapter import Place, Recent, here
 
 KEPT = 1024
 NAMES = ("session_id", "conversation_id", "thread_id")
 RUN = "_toolguard_run"  # on the run's usage, which hooks, tools, nested and resumed runs share, and deep copies keep
+GUARD = "_toolguard_guard"  # there too: who judges where a stored run goes on with a call before any hook
 
-_lock = threading.Lock()
-_runs: OrderedDict[str, SimpleNamespace] = OrderedDict()
-_begun: OrderedDict[str, int] = OrderedDict()  # runs in each trace
+_runs: Recent[str, SimpleNamespace] = Recent(KEPT)
+_begun: Recent[str, SimpleNamespace] = Recent(KEPT)  # runs in each trace
+_asked: Recent[str | None, str] = Recent(16 * KEPT)  # runs, by the ids of the calls that were asked for in them
 
 
 def run_of(context: Any, *, starts: bool = False) -> SimpleNamespace:
-    """What is known of a context's run: its guard, its session's name, the calls of its last turn.
+    """What hooks have said of a context's run: its guard, its session's name, the calls of its last turn.
 
     A run of which nothing is known, though it does not start now, was stored and loaded again.
     """
     run_id, outer = vars(context.usage).get(RUN), here.get()
     if run_id is None:
-        run_id = vars(context.usage)[RUN] = _begin(starts=starts)
+        known = _asked.get(getattr(context, "tool_call_id", None))
+        run_id = vars(context.usage)[RUN] = known or _begin(starts=starts)
     if outer is not None and outer.inside is not None and outer.run_id.partition("/")[0] == run_id:
         run_id = f"{outer.run_id}/{outer.inside.call.call_id}"  # an agent as a tool adds to its caller's usage
-    fresh = SimpleNamespace(id=run_id, guard=None, told=None, name=None, turn=0, calls=0)
-    run: SimpleNamespace = kept(_runs, run_id, fresh)
-    return run
+    return _runs.of(run_id, lambda: SimpleNamespace(id=run_id, guard=None, told=None, name=None, turn=0, calls=0))
 
 
-def guard_of(context: Any, otherwise: Any) -> Any:
-    """Who guards a context's run, as a hook has said; where none was called yet, whoever guards the tool."""
-    if otherwise is not None and run_of(context).guard is None:
-        run_of(context).guard = otherwise
-    return run_of(context).guard if RUN in vars(context.usage) else None
+def turned(run: SimpleNamespace, response: Any) -> None:
+    """Notes what the model asked for."""
+    calls = [each for each in response.output if str(getattr(each, "type", "")).endswith("_call")]
+    run.turn += 1
+    run.calls = len(calls)
+    for call_id in [call.call_id for call in calls if hasattr(call, "call_id")]:  # else its provider makes it
+        _asked.pop(call_id)
+        _asked.of(call_id, lambda: run.id)
 
 
-def place_of(context: Any, *, calls: bool = False) -> Place:
-    """Where the calls of a guarded run are made; only a tool's context knows all that may name its session."""
-    run, nobody = run_of(context), here.get() is None
+def place_of(context: Any, *, calls: bool = False) -> Place | None:
+    """Where the calls of a run are made, None if nobody has said that it is guarded.
+
+    Only a tool's context knows all that may name its session.
+    """
+    known = vars(context.usage)
+    run = run_of(context) if RUN in known or GUARD in known else None
+    if run is None:
+        return None
+    run.guard = run.guard or known.get(GUARD)
+    if run.guard is None:
+        return None
+    nobody = here.get() is None
     name = run.name if run.name is not None else _name(context, run.told)
     run.name = name if calls else run.name
     place: Place = run.guard.runs.place(run.id, name or _trace_id())
     if nobody and not name:
         place.guard.conversation_id = None
     return place
-
-
-def kept(known: OrderedDict[Any, Any], key: Any, new: Any) -> Any:
-    """What is known under a key, the new value if nothing is; forgets what was not asked for longest."""
-    with _lock:
-        found = known.setdefault(key, new)
-        known.move_to_end(key)
-        while len(known) > KEPT:
-            known.popitem(last=False)
-    return found
 
 
 def _name(context: Any, told: Any) -> str:
@@ -89,6 +90,6 @@ def _begin(*, starts: bool) -> str:
     trace_id = _trace_id()
     if trace_id is None:
         return secrets.token_hex(8)
-    if kept(_begun, trace_id, 0) == 0 or starts:
-        _begun[trace_id] += 1
-    return f"{trace_id}.{_begun[trace_id]}"
+    begun = _begun.of(trace_id, lambda: SimpleNamespace(runs=0))
+    begun.runs += 1 if starts or begun.runs == 0 else 0
+    return f"{trace_id}.{begun.runs}"

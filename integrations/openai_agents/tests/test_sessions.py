@@ -6,7 +6,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
-from agents import RunConfig, RunState, set_tracing_disabled, trace
+from agents import RunConfig, set_tracing_disabled, trace
 from agents.tracing import set_trace_processors
 from otel_toolguard_openai_agents import ToolGuardOpenAIAgentsInstrumentor, guard_agent, guarded_hooks
 
@@ -161,28 +161,14 @@ def test_zero_code_knows_the_sdks_memory(traced):
     assert sessions(traced) == {("chat-7", "chat-7")}
 
 
-def approved(agent, run, *, through_json, **more):
-    """A run whose two calls wait for approval, one after the other, until its end or its stop."""
-    import asyncio
-
-    result = run(agent, "Find the word.", **more)
-    for _ in range(10):
-        state = result.to_state()
-        if not state.get_interruptions():
-            return result
-        if through_json:
-            state = asyncio.run(RunState.from_string(agent, state.to_string()))
-        for waiting in state.get_interruptions():
-            state.approve(waiting)
-        result = run(agent, state, **more)
-    raise AssertionError("it waits for ever")
-
-
+@pytest.mark.parametrize("traces", [False, True])
 @pytest.mark.parametrize("through_json", [False, True])
 @pytest.mark.parametrize("put", ["agent", "hooks"])
 @pytest.mark.parametrize("run", s.WAYS)
-def test_approved_run_goes_on(run, put, through_json, traced, tracing):
+def test_approved_run_goes_on(run, put, through_json, traces, traced, request):
     """A run that waits for approvals is one run, also where it was stored in between; each call counts once."""
+    if traces:
+        request.getfixturevalue("tracing")
 
     def search(q: str) -> str:
         """Looks something up."""
@@ -191,33 +177,69 @@ def test_approved_run_goes_on(run, put, through_json, traced, tracing):
     bare = s.agent([[("search", {"q": "a"})]] * 4, [s.bare(search, needs_approval=True)])
     agent, more = (guard_agent(bare), {}) if put == "agent" else (bare, {"hooks": guarded_hooks()})
     with Session(policy=s.repeat(3), telemetry=traced.telemetry) as session, pytest.raises(CircuitOpen):
-        approved(agent, run, through_json=through_json, **more)
+        s.approved(agent, run, through_json=through_json, **more)
     assert len({span.attributes[names.RUN_ID] for span in traced.spans()}) == 1
     assert (session.report()["calls"], traced.outcomes(), bare.model.asked) == (3, ["ok"] * 3, 3)
 
 
+@pytest.mark.parametrize("traces", [False, True])
 @pytest.mark.parametrize("put", ["agent", "zero-code"])
 @pytest.mark.parametrize("through_json", [False, True])
 @pytest.mark.parametrize("run", s.WAYS)
-def test_approval_inside_an_agent_that_is_a_tool(run, through_json, put, traced, tracing, request):
+def test_approval_inside_an_agent_that_is_a_tool(run, through_json, put, traces, traced, request):
     """A call of an inner agent that waits for approval pauses the outer call; both count once when they have run."""
+    if traces:
+        request.getfixturevalue("tracing")
 
     def search(q: str) -> str:
         """Looks something up."""
         return "nothing"
 
     inner = s.agent([[("search", {"q": "a"})]], [s.bare(search, needs_approval=True)], name="inner", prefix="inner")
-    prefix = f"{run.__name__}-{through_json}-{put}"  # the SDK finds paused agents by the ids of calls
+    prefix = f"{run.__name__}-{through_json}-{put}-{traces}"  # the SDK finds paused agents by the ids of calls
     agent = s.agent([[("ask", {"input": "word"})]], [inner.as_tool("ask", "Asks.")], prefix=prefix)
     if put == "agent":
         agent = guard_agent(agent)
     else:
         request.getfixturevalue("instrumented")
     with Session(policy=s.ceiling(2), telemetry=traced.telemetry) as session:
-        assert approved(agent, run, through_json=through_json).final_output == s.DONE
+        assert s.approved(agent, run, through_json=through_json).final_output == s.DONE
     report = session.report()
     assert (report["calls"], report["failed"], report["in_flight"]) == (2, 0, 0)
     assert sorted(traced.outcomes()) == ["interrupted", "ok", "ok"]
+
+
+def test_calls_that_the_provider_makes_name_no_run(traced):
+    """Calls that the provider makes itself, which bear no id for an answer, do not make one run of several."""
+    from openai.types.responses import ResponseFunctionWebSearch
+
+    item = {"id": "web-1", "type": "web_search_call", "status": "completed"}
+    hosted = ResponseFunctionWebSearch.model_validate({**item, "action": {"type": "search", "query": "word"}})
+    bare = s.agent(lambda turn: [hosted, ("search", {})] if turn % 2 else None, [s.look_up().tool])
+    bare.model.keeps_history = False
+    agent = guard_agent(bare)
+    with Session(policy=s.repeat(3), telemetry=traced.telemetry):
+        for _ in range(4):
+            assert s.run(agent, "Find the word.").final_output == s.DONE
+    assert len({span.attributes[names.RUN_ID] for span in traced.spans()}) == 4
+
+
+def test_stored_run_goes_on_elsewhere(tracing, traced):
+    """A stored run is the same run in a process that knows nothing of it, for its trace names it."""
+    from otel_toolguard_openai_agents import _runs
+
+    bare = s.agent([[("search", {"q": "a"})]] * 4, [s.bare(lambda q: "nothing", name_override="search")])
+    bare.tools[0].needs_approval = True
+    agent = guard_agent(bare)
+
+    def forget():
+        for known in (_runs._asked, _runs._begun, _runs._runs):
+            for key in known:
+                known.pop(key)
+
+    with Session(policy=s.repeat(3), telemetry=traced.telemetry), pytest.raises(CircuitOpen):
+        s.approved(agent, s.run, through_json=True, between=forget)
+    assert len({span.attributes[names.RUN_ID] for span in traced.spans()}) == 1
 
 
 def test_trip_is_a_span_in_the_sdks_tracing(tracing):

@@ -123,6 +123,26 @@ def test_every_binding_is_restored(instrumentor):
         assert all(value is bare[key] for key, value in bound().items())
 
 
+def everything():
+    """Each attribute of each module and class of the SDK."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "agents"]
+    kinds = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    return {(id(owner), name): value for owner in (*modules, *kinds) for name, value in dict(vars(owner)).items()}
+
+
+@pytest.mark.parametrize("run", s.WAYS)
+def test_nothing_of_the_sdk_is_changed_afterwards(run):
+    """After a guarded run and uninstrument() each attribute of each module and class of the SDK is the same object."""
+    instrumentor, before = ToolGuardOpenAIAgentsInstrumentor(), everything()
+    instrumentor.instrument()
+    agent = guard_agent(s.agent(s.for_ever("search"), [s.look_up().tool]))
+    with Session(policy=s.repeat(3)), pytest.raises(CircuitOpen):
+        run(agent, "Find the word.", hooks=guarded_hooks())
+    instrumentor.uninstrument()
+    after = everything()
+    assert {key for key, value in before.items() if after.get(key, before) is not value} == set()
+
+
 def test_what_others_put_there_since_stays(instrumentor):
     """A binding that somebody else has replaced meanwhile is left to them, and what is beneath it guards nothing."""
     stranger = AgentRunner.run
@@ -290,13 +310,15 @@ def test_command_reads_our_settings(tmp_path):
 
 
 def test_example():
-    """The example in examples/ runs as it stands, goes to the SDK's cap without the guard, and shows a stop with it."""
+    """The example in examples/ runs as it stands, goes to the SDK's cap without the guard, is stopped with it, and goes on."""
     out = run_python(
         f"import runpy; runpy.run_path({str(HERE.parent / 'examples' / 'agent.py')!r}, run_name='__main__')"
     )
     assert "without the guard: 50 searches" in out
     assert "stopped after" in out
     assert "each call answered" in out
+    searches = out.split("stopped after ")[1].split()[0]
+    assert f"the next run goes on from there: {searches} searches found nothing." in out
 
 
 def test_session_block_and_threads(instrumentor, traced):
