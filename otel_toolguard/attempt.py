@@ -2,161 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-import time
 import weakref
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.across import calls_around, drawn, hand_up, returned
 from otel_toolguard.core.call import ToolCall
-from otel_toolguard.core.canonical import FORM_VERSION
 from otel_toolguard.core.decision import SILENT, Permit, Refuse, Settled
 from otel_toolguard.errors import CircuitOpen, SessionStopped
+from otel_toolguard.guard import unfelt
 from otel_toolguard.outcomes import OK, Ended, of_exception, of_result, outcome, uncompared
 from otel_toolguard.place import Place, here
-from otel_toolguard.stores.memory import MemoryStore
 from otel_toolguard.telemetry.content import NOTHING
-from otel_toolguard.tool import hushed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
     from contextvars import Token
 
     from otel_toolguard.core.call import Outcome
-    from otel_toolguard.core.canonical import Signer
     from otel_toolguard.core.decision import Trip
-    from otel_toolguard.core.state import SessionState
-    from otel_toolguard.settings import Policy
-    from otel_toolguard.stores import SessionStore
-    from otel_toolguard.telemetry import Telemetry
+    from otel_toolguard.guard import Guard
     from otel_toolguard.telemetry.spans import Live
     from otel_toolguard.tool import Tool
 
-__all__ = ["Attempt", "Guard", "Place", "here", "logger", "unfelt"]
-
-logger = logging.getLogger("otel_toolguard")
 SPANS_PER_CIRCUIT = 10  # refused calls beyond it are counted, but have no span of their own
-_faults: set[tuple[str, type[Exception]]] = set()  # said already
-_FAULTS = 64
-
-
-def unfelt(step: str, fault: Exception) -> None:
-    """Says that the guard itself failed: one ERROR per process, step and exception class, with the stack.
-
-    The one rule for failures of our own: the tool does not feel them. A call that could not be admitted runs unguarded,
-    one that could not be settled leaves with its own result. Only what is no ``Exception``, and in admission a
-    ``CircuitOpen`` by which a store says that it refuses, passes.
-    """
-    kind = (step, type(fault))
-    if kind in _faults or len(_faults) >= _FAULTS:
-        return
-    _faults.add(kind)
-    _log(logging.ERROR, f"the guard failed to {step}; the tool is not affected, and this is said once", hushed(fault))
-
-
-def _log(level: int, text: str, fault: Any = None, trip: Trip | None = None) -> None:
-    try:
-        logger.log(level, "%s", text, exc_info=fault, extra={"toolguard": trip.to_dict()} if trip else None)
-    except Exception:  # a filter or handler of the application that raises must not be felt either
-        pass
-
-
-class Guard:
-    """What judges the calls of one session, or (without a session) only traces them.
-
-    Args:
-        policy: The rules.
-        signer: Makes signatures.
-        telemetry: Where spans, metrics and events go; None for nowhere.
-        store: Keeps the state; looked at only together with ``session_id``.
-        session_id: The session; None for calls outside any.
-        conversation_id: The caller's own id of the conversation, None if there is none.
-        on_trip: Told of each trip; an exception it raises is logged, never felt.
-        clock: Seconds on a clock that never goes back.
-
-    Attributes:
-        judges: Whether calls are counted and may be refused.
-        chain: The rules of the policy.
-    """
-
-    __slots__ = ("_entry", "_key_id", "chain", "clock", "conversation_id", "judges", "on_trip", "policy", "quiet",
-                 "session_id", "signer", "store", "telemetry")  # fmt: skip
-
-    def __init__(
-        self,
-        policy: Policy,
-        signer: Signer,
-        telemetry: Telemetry | None,
-        store: SessionStore,
-        *,
-        session_id: str | None = None,
-        conversation_id: str | None = None,
-        on_trip: Callable[[Trip], Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.policy = policy
-        self.signer = signer
-        self.telemetry = telemetry
-        self.store = store
-        self.session_id = session_id
-        self.conversation_id = conversation_id
-        self.on_trip = on_trip
-        self.clock = clock
-        self.quiet: set[str] = set()  # what has had its refused spans
-        self.judges = session_id is not None and policy.mode != "off"
-        self.chain = policy.chain
-        self._key_id = signer.key_id
-        # A store of this process needs no closure for a step.
-        self._entry = store.entry if isinstance(store, MemoryStore) and store.is_plain else None
-
-    def transact(self, step: Callable[..., Any], *given: Any) -> Any:
-        """Runs ``step(state, *given)`` on the session's state as one atomic step.
-
-        Signatures of another key or canonical form make the session start fresh.
-        """
-        find, key_id = self._entry, self._key_id
-        if find is None:
-
-            def checked(state: SessionState) -> Any:
-                if state.key_id != key_id or state.form != FORM_VERSION:
-                    _start_fresh(state, key_id)
-                return step(state, *given)
-
-            return self.store.transact(self.session_id or "", checked)
-        while True:
-            entry = find(self.session_id or "")
-            with entry.lock:
-                if entry.gone:  # forgotten between look-up and lock
-                    continue
-                state = entry.state
-                if state.key_id != key_id or state.form != FORM_VERSION:
-                    _start_fresh(state, key_id)
-                return step(state, *given)
-
-    def tell(self, trip: Trip, live: Live | None, *, observed_only: bool = False) -> None:
-        """Says once, everywhere, that a circuit opened (or, observing, would have)."""
-        if self.telemetry is not None:
-            self.telemetry.opened(live, trip, observed_only=observed_only)
-        # Whose session it was stands beside the sentence, in the record's attribute ``toolguard``.
-        _log(logging.WARNING, f"would have stopped: {trip.why}" if observed_only else trip.why, trip=trip)
-        if self.on_trip is not None:
-            try:
-                self.on_trip(trip)
-            except (Exception, SystemExit) as fault:
-                fault.__suppress_context__ = True  # that of a tool's own failure, perhaps
-                _log(logging.ERROR, "on_trip raised; the trip stands", fault)
-
-
-def _start_fresh(state: SessionState, key_id: str) -> None:
-    if state.key_id:
-        logger.warning(
-            "session %s was signed under another key or by another version: its counters start afresh", state.id
-        )
-        state.runs.clear()
-        state.rules.clear()
-        state.calls = 0
-    state.key_id, state.form = key_id, FORM_VERSION
 
 
 class Attempt(Place):
@@ -170,17 +40,17 @@ class Attempt(Place):
         call_id: The model's id of the call.
         batch: An id shared by the calls of one model turn, ``siblings`` of them; 0 if their number is unknown.
         reached: False for a call that never reaches a tool.
-        body: The function that an adapter is about to have run, so that a decorator on it does not count it again.
+        traced: False leaves its span to ``tracing``, for where another instrumentation opens one nearer to the body.
+        body: The function that an adapter has run, or ``AnyOf`` its name: a decorator on it does not count it again.
     """
 
-    __slots__ = ("_known", "_live", "_started", "_tokens", "body", "call", "executions", "nudges", "permit", "place",
-                 "refused", "seen", "tool")  # fmt: skip
+    __slots__ = ("_known", "_live", "_started", "_tokens", "body", "call", "executions", "fault", "nudges", "permit",
+                 "place", "refused", "seen", "tool", "traced")  # fmt: skip
 
     def __init__(
         self, guard: Guard, place: Place | None, tool: Tool, arguments: Mapping[str, Any] | str, *,
         call_id: str | None = None, batch: str | None = None, siblings: int = 0, agent: str | None = None,
-        reached: bool = True,
-        body: Any = None,
+        reached: bool = True, traced: bool = True, body: Any = None,
     ) -> None:  # fmt: skip
         self.guard = guard
         self.place = self.outer = place
@@ -189,9 +59,11 @@ class Attempt(Place):
             self.above = place.above
             self.session = place.session
         self.tool = tool
+        self.traced = traced
         self.body = body
         self.executions = 0
         self.seen: tuple[Any] | None = None  # what the body returned, where an adapter sees only a message of it
+        self.fault: BaseException | None = None  # what it raised, likewise; for the adapter to tell
         self.permit: Permit | None = None
         self.refused: Refuse | None = None
         self.nudges: tuple[str, ...] = ()  # sentences for the model, to stand beside the result
@@ -201,7 +73,7 @@ class Attempt(Place):
             self.call: ToolCall = tool.call(
                 arguments, guard.policy, guard.signer, call_id, batch, siblings, agent, reached
             )  # fmt: skip
-            if guard.telemetry is not None and not (guard.quiet and self._is_quiet()):
+            if traced and guard.telemetry is not None and not (guard.quiet and self._is_quiet()):
                 self._live = self._open()
             if place is not None and guard.judges and known.by_name.enabled:
                 self._admit(place)
@@ -250,13 +122,15 @@ class Attempt(Place):
             self.permit = admission
             if admission.nudges:
                 self.nudges = tuple(nudge.text for nudge in admission.nudges)
-            if live is None and guard.quiet:  # a reset let it through after all
+            if live is None and guard.quiet and self.traced:  # a reset let it through after all
                 guard.quiet.clear()
                 self._live = live = self._open()
             if admission.would_trip is not None:
-                guard.tell(admission.would_trip, live, observed_only=True)
+                guard.tell(admission.would_trip, live, observed_only=True, by=(call, None))
             return
         self.refused = admission
+        self._trace()
+        live = self._live
         if counted:
             returned(list(calls_around(place)), call)
         if admission.fresh:
@@ -269,8 +143,8 @@ class Attempt(Place):
             scope = {"signature": f"|{call.signature}", "tool": f"|{call.tool}"}.get(admission.trip.scope, "")
             guard.quiet.add(place.run_id + scope)
 
-    def _tell(self, trip: Trip) -> None:
-        self.guard.tell(trip, self._live)
+    def _tell(self, trip: Trip, record: Outcome | None = None) -> None:
+        self.guard.tell(trip, self._live, by=(self.call, record))
         if trip.stops and self.place is not None and self.place.outer is not None:
             hand_up(self.place, trip)
 
@@ -300,6 +174,24 @@ class Attempt(Place):
             return  # that context is none of ours
         if theirs is not None and self._live is not None:
             self._live.detach(theirs)
+
+    def _trace(self) -> None:
+        if not self.traced:
+            self.traced = True
+            if not self._is_quiet():
+                self._live = self._open()
+
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Around the function itself: opens the span that ``traced=False`` left out, and makes it the current one."""
+        self._trace()
+        live = self._live
+        theirs = None if live is None or live.silent else live.attach()
+        try:
+            yield
+        finally:
+            if theirs is not None and live is not None:
+                live.detach(theirs)
 
     def returned(self, result: Any, ended: Ended | None = None) -> None:
         """Settles a call whose body returned; ``ended`` overrides what its result says about success."""
@@ -341,6 +233,7 @@ class Attempt(Place):
 
     def _end(self, ended: Ended, result: Any) -> None:
         seconds = perf_counter() - self._started
+        self._trace()
         guard = self.guard
         settled = None
         try:
@@ -387,9 +280,9 @@ class Attempt(Place):
         if settled.nudges:
             self.nudges += tuple(nudge.text for nudge in settled.nudges)
         if settled.trip is not None:
-            self._tell(settled.trip)
+            self._tell(settled.trip, record)
         elif settled.would_trip is not None:
-            guard.tell(settled.would_trip, live, observed_only=True)
+            guard.tell(settled.would_trip, live, observed_only=True, by=(self.call, record))
         return settled
 
 

@@ -9,9 +9,9 @@ import inspect
 import types
 from typing import Any
 
-from otel_toolguard.attempt import here
 from otel_toolguard.callables import AGAIN, Again, innermost, is_bound, same
 from otel_toolguard.errors import SettingsError
+from otel_toolguard.place import here
 from otel_toolguard.tool_objects import is_tool_object, known_kinds, looks_like_one, rewrapped
 
 

@@ -9,11 +9,13 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.attempt import Attempt, Guard, here, logger, unfelt
+from otel_toolguard.attempt import Attempt
 from otel_toolguard.callables import called_by, same
 from otel_toolguard.errors import CircuitOpen, SessionMissing, SessionStopped
 from otel_toolguard.generators import Uncounted, settle_future, settle_later, through, through_async
+from otel_toolguard.guard import Guard, logger, unfelt
 from otel_toolguard.lookup import place_here
+from otel_toolguard.place import here
 from otel_toolguard.session import unguarded
 
 if TYPE_CHECKING:

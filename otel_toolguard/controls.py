@@ -9,10 +9,11 @@ from otel_toolguard.core.holds import hold
 from otel_toolguard.core.overrides import CIRCUIT_STATES
 
 if TYPE_CHECKING:
-    from otel_toolguard.attempt import Guard, Place
     from otel_toolguard.core.decision import Settled
     from otel_toolguard.core.overrides import CircuitState
     from otel_toolguard.core.state import SessionState
+    from otel_toolguard.guard import Guard
+    from otel_toolguard.place import Place
     from otel_toolguard.settings import Policy
 
 

@@ -6,13 +6,13 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from otel_toolguard.attempt import here
+from otel_toolguard.place import here
 from otel_toolguard.session import Session
 from otel_toolguard.settings import ENVIRONMENT
 from otel_toolguard.telemetry.context import session_in_context
 
 if TYPE_CHECKING:
-    from otel_toolguard.attempt import Place
+    from otel_toolguard.place import Place
 
 OF_TRACE = "trace:"
 SESSIONS_KEPT = 1024  # handles; what they count is kept by the store

@@ -6,7 +6,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_toolguard.attempt import Attempt, Guard
+    from otel_toolguard.attempt import Attempt
+    from otel_toolguard.guard import Guard
 
 
 class Place:

@@ -9,12 +9,13 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from otel_toolguard.attempt import Guard, Place, here, unfelt
 from otel_toolguard.binding import bound
 from otel_toolguard.controls import Controls, reason_of
 from otel_toolguard.core.canonical import Signer
 from otel_toolguard.errors import CircuitOpen, SessionStopped, SettingsError
 from otel_toolguard.fresh import run_fresh
+from otel_toolguard.guard import Guard, unfelt
+from otel_toolguard.place import Place, here
 from otel_toolguard.settings import ENVIRONMENT, Policy
 from otel_toolguard.stores import resolve
 from otel_toolguard.stores.memory import MemoryStore

@@ -27,9 +27,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from opentelemetry.trace import StatusCode
 
 from otel_toolguard import CircuitOpen, MemoryStore, Policy, Session, SessionMissing, SessionStopped, guard_tool
-from otel_toolguard import attempt as module
-from otel_toolguard.attempt import here
+from otel_toolguard import guard as module
 from otel_toolguard.core.decision import Trip
+from otel_toolguard.place import here
 from otel_toolguard.telemetry import Telemetry
 
 RULES = [{"plugin": "repeat_guard", "limit": 3}, {"plugin": "call_ceiling", "run": 1000}, {"plugin": "tool_stats"}]

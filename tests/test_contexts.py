@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_toolguard import MemoryStore, Policy, Session, SessionStopped, current_session, guard_tool
-from otel_toolguard.attempt import here
+from otel_toolguard.place import here
 from otel_toolguard.telemetry import Telemetry
 
 CEILING = 20

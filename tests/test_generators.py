@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_toolguard import MemoryStore, Policy, Session, SessionStopped, guard_tool
-from otel_toolguard.attempt import here
+from otel_toolguard.place import here
 from otel_toolguard.telemetry import Telemetry
 
 RULES = [{"plugin": "repeat_guard", "limit": 3}, {"plugin": "tool_stats"}]

@@ -19,7 +19,7 @@ from otel_toolguard import (
     find_trip,
     guard_tool,
 )
-from otel_toolguard.attempt import here
+from otel_toolguard.place import here
 
 
 @guard_tool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.adapter.recent import Recent
+from otel_toolguard.guard import unfelt
 from otel_toolguard.place import Place, here
 from otel_toolguard.session import Session
 
@@ -38,7 +39,7 @@ class FrameworkRuns:
         self._on_trip = on_trip
         self._telemetry = telemetry
         self._sessions: Recent[str, Session] = Recent(KEPT)
-        self._runs: Recent[tuple[str, str], Session] = Recent(KEPT, lambda key, session: session.end_run(key[1]))
+        self._runs: Recent[tuple[str, str], Session] = Recent(KEPT, lambda key, session: _ended(session, key[1]))
 
     def place(self, run_id: str, conversation_id: str | None) -> Place:
         """Where the calls of a run are made."""
@@ -52,13 +53,20 @@ class FrameworkRuns:
     def end(self, place: Place) -> None:
         """Notes that a framework's run is over; where nobody says so it is taken for over once long unheard of."""
         if self._runs.pop((place.session.id, place.run_id)) is not None:
-            place.session.end_run(place.run_id)
+            _ended(place.session, place.run_id)
 
     def _own(self, run_id: str, conversation_id: str | None) -> Session:
         name = conversation_id or run_id
         session = Session(name, policy=self._policy, on_trip=self._on_trip, telemetry=self._telemetry)
         session.guard.conversation_id = conversation_id  # a run's own id is nobody's conversation
         return session
+
+
+def _ended(session: Session, run_id: str) -> None:
+    try:
+        session.end_run(run_id)
+    except Exception as fault:  # a store that is away
+        unfelt("end a run", fault)
 
 
 def at_model(place: Place | None) -> Trip | None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.adapter.recent import Recent
 from otel_toolguard.arguments import Binder
-from otel_toolguard.attempt import Attempt, Place
+from otel_toolguard.attempt import Attempt
 from otel_toolguard.decorator import GuardedFunction
 from otel_toolguard.tool import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from otel_toolguard.place import Place
 
 KEPT = 256  # tool objects that an adapter remembers between calls
 DECORATORS = 16  # looked through on one function; a proxy may claim to wrap itself
@@ -60,7 +62,7 @@ class GuardedTool:
 
     def attempt(
         self, place: Place, arguments: Mapping[str, Any] | str, *, call_id: str | None, batch: str | None = None,
-        siblings: int = 0, agent: str | None = None, reached: bool = True,
+        siblings: int = 0, agent: str | None = None, reached: bool = True, traced: bool = True,
     ) -> Attempt:  # fmt: skip
         """Admits or refuses one call; ``arguments`` are what the model said, the raw text if it could not be parsed."""
         said = arguments if isinstance(arguments, str) else {**self._defaults, **arguments}
@@ -69,7 +71,8 @@ class GuardedTool:
             said = bound if "*" not in bound else said
         return Attempt(
             place.guard, place, self.tool, said,
-            call_id=call_id, batch=batch, siblings=siblings, agent=agent, reached=reached, body=self.body,
+            call_id=call_id, batch=batch, siblings=siblings, agent=agent, reached=reached, traced=traced,
+            body=self.body,
         )  # fmt: skip
 
 

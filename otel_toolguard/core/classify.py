@@ -162,8 +162,9 @@ def classify(
         tool: the tool's name as the model said it.
         arguments: the call's arguments; None if only the name is known.
         override: the class that the user declared; it beats every guess.
-        hints: metadata of the framework: ``readOnlyHint``, ``destructiveHint`` and
-            ``openWorldHint`` as in the tool annotations of MCP, and ``kind="shell"``.
+        hints: metadata of the framework: ``readOnlyHint``, ``destructiveHint``,
+            ``idempotentHint`` and ``openWorldHint`` as in the tool annotations of MCP,
+            and ``kind="shell"``.
 
     Returns:
         The class and what goes with it; never an error, at worst ``other``.
@@ -366,7 +367,7 @@ def _hinted(answer: Classified, hints: Mapping[str, object]) -> Classified:
         answer = answer._replace(risk="irreversible")
     if answer.tool_class != "other" or answer.neutral:
         return answer
-    if destructive is not None and hints.get("readOnlyHint") is False:
+    if hints.get("readOnlyHint") is False and (destructive is not None or hints.get("idempotentHint") is not None):
         return answer._replace(tool_class="write", why="The framework says that the tool changes something.")
     if open_world is True:
         return answer._replace(tool_class="network", why="The framework says that the tool reaches outside.")

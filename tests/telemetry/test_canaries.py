@@ -309,9 +309,9 @@ def test_a_function_of_the_author_s_that_raises(cage, capfd, word):
 @pytest.mark.parametrize("function", [look_up, fail], ids=["ok", "failed"])
 def test_a_store_that_fails(cage, capfd, function, monkeypatch):
     """A failure of the guard itself is logged with its class and place, not with the words of the call it was about."""
-    from otel_toolguard import attempt
+    from otel_toolguard import guard
 
-    monkeypatch.setattr(attempt, "_faults", set())
+    monkeypatch.setattr(guard, "_faults", set())
 
     class Failing(MemoryStore):
         def transact(self, session_id, step):

@@ -104,7 +104,7 @@ class NoMarker(Guarded):
         return contextvars.copy_context().run(self._unmarked, call)
 
     def _unmarked(self, call):
-        from otel_toolguard.attempt import here
+        from otel_toolguard.place import here
 
         here.set(self.place)
         return super().execute(call)
