@@ -136,6 +136,35 @@ def explain(
     _finish(lambda: work(file, as_json=as_json))
 
 
+@app.command("export-case")
+def export_case(
+    target: Annotated[
+        str, typer.Argument(metavar="TRIP.json|FILE#SESSION|ID", help="A trip, a recording, or an id in --log.")
+    ],
+    log: Annotated[
+        str | None, typer.Option(metavar="TRIPLOG", help="Take the trip or session of that id from this trip log.")
+    ] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session of a recording.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", metavar="FILE", help="Write to this file.")] = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Judge by this profile.")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="FILE.toml", help="Judge by the chain of this file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a trapped case as a pytest file that replays it and asserts that it trips the same.
+
+    Of a trip the calls are made up from the record, under the policy that a trip log names, else the most likely one.
+    Of a recorded session they are its own up to the trip, without secrets; the rules are those of --profile or
+    --policy, else what the environment says. Look the file through before you commit it.
+    """
+    if profile is not None and policy is not None:
+        raise typer.BadParameter("give --profile or --policy, not both")
+    from otel_toolguard.cli.export_case import export_case as work
+
+    _finish(lambda: work(target, log=log, session=session, output=output, profile=profile, policy=policy, force=force,
+                         as_json=as_json))  # fmt: skip
+
+
 @app.command()
 def demo(
     limit: Annotated[int | None, typer.Option(metavar="N", help="Laps that a repeated cycle may make.")] = None,
@@ -147,3 +176,35 @@ def demo(
     from otel_toolguard.cli.demo import demo as work
 
     _finish(lambda: work(limit, period, ceiling, as_json))
+
+
+@app.command(name="mcp-proxy", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def mcp_proxy(
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", help="Starts the server.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="The server's address, instead of a command.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve clients by HTTP here.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="NAME", help="The session of all connections.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help='"Name: value" for URL; $NAME is filled in.')
+    ] = None,
+    carry: Annotated[bool, typer.Option("--trace/--no-trace", help="Put trace context into the calls.")] = True,
+    structured: Annotated[
+        bool, typer.Option("--structured/--text-only", help="Refusals have structured content too.")
+    ] = True,
+    new_run_after: Annotated[float | None, typer.Option(metavar="SECONDS", help="A pause that begins a run.")] = None,
+) -> None:
+    """Guard an MCP server for any client: put "otel-toolguard mcp-proxy --" before the server's command.
+
+    Everything passes to the byte but the tool calls that the rules refuse: they get an ordinary error result that says
+    why. Settings are those of the environment (TOOLGUARD_*). The server's exit code is that of the proxy.
+    """
+    from otel_toolguard.cli.mcp_proxy import leave
+    from otel_toolguard.cli.mcp_proxy import mcp_proxy as work
+
+    def step() -> int:
+        leave(
+            work(command or (), url=url, listen=listen, session=session, headers=header or (), carry=carry,
+                 structured=structured, pause=new_run_after)
+        )  # fmt: skip
+
+    _finish(step)

@@ -6,7 +6,7 @@ import os
 import socket
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
@@ -62,28 +62,43 @@ _LOCAL = {"grpc": "http://localhost:4317", "http/protobuf": "http://localhost:43
 
 def target() -> Target | None:
     """The endpoint that the standard variables name, else a Jaeger on localhost, else None."""
-    if os.environ.get("OTEL_TRACES_EXPORTER") == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
-    endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
-    if endpoint is not None:
-        url = urlsplit(endpoint if "//" in endpoint else "//" + endpoint)
-        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        if protocol not in ("grpc", "http/protobuf"):
-            protocol = "grpc" if url.port == 4317 else "http/protobuf"
-        # A traces endpoint names no place for the other signals.
-        whole = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        wanted = [
-            signal for signal in ("metrics", "logs")
-            if os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") != "none"
-            and (whole or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"))
-        ]  # fmt: skip
-        return Target(endpoint, protocol, _ui(url.hostname or "localhost"), ("traces", *wanted))
+    found = named_target()
+    if found is not None and found.endpoint is not None:
+        found.ui = _ui(_parts(found.endpoint).hostname or "localhost")
+    if found is not None or _switched_off():
+        return found
     ui = _ui("localhost")
     if ui is not None:
         for protocol, port in (("http/protobuf", 4318), ("grpc", 4317)):
             if _open("localhost", port):
                 return Target(None, protocol, ui, ("traces",))  # Jaeger takes neither metrics nor logs
     return None
+
+
+def named_target() -> Target | None:
+    """The endpoint that the standard variables name, without a look at what answers there; None if they name none."""
+    endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
+    if endpoint is None or _switched_off():
+        return None
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    if protocol not in ("grpc", "http/protobuf"):
+        protocol = "grpc" if _parts(endpoint).port == 4317 else "http/protobuf"
+    # A traces endpoint names no place for the other signals.
+    whole = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    wanted = [
+        signal for signal in ("metrics", "logs")
+        if os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") != "none"
+        and (whole or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"))
+    ]  # fmt: skip
+    return Target(endpoint, protocol, None, ("traces", *wanted))
+
+
+def _switched_off() -> bool:
+    return os.environ.get("OTEL_TRACES_EXPORTER") == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+
+
+def _parts(endpoint: str) -> SplitResult:
+    return urlsplit(endpoint if "//" in endpoint else "//" + endpoint)
 
 
 def _ui(host: str) -> str | None:
