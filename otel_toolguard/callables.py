@@ -124,3 +124,16 @@ def hints_of(function: Any) -> dict[str, Any]:
         return get_type_hints(function, include_extras=True)
     except Exception:  # names that exist for type checkers only
         return dict(getattr(function, "__annotations__", {}))
+
+
+class AnyOf(str):
+    """In place of a call's body: whatever function bears the decorator for the tool of that name.
+
+    For an adapter that knows no more than the name, perhaps with what an agent put in front of it.
+    """
+
+    __slots__ = ()
+
+    def covers(self, name: str) -> bool:
+        """Whether it is that name, or ends in it behind a mark such as the underscores of ``server__search``."""
+        return self == name or bool(name and self.endswith(name) and not self[-len(name) - 1].isalnum())

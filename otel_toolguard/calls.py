@@ -10,7 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.attempt import Attempt
-from otel_toolguard.callables import called_by, same
+from otel_toolguard.callables import AnyOf, called_by, same
 from otel_toolguard.errors import CircuitOpen, SessionMissing, SessionStopped
 from otel_toolguard.generators import Uncounted, settle_future, settle_later, through, through_async
 from otel_toolguard.guard import Guard, logger, unfelt
@@ -141,6 +141,8 @@ class Calls:
         return attempt
 
     def _is_mine(self, body: Any, wrapped: Any) -> bool:
+        if type(body) is AnyOf:
+            return body.covers(self.tool.name)
         return same(body, wrapped) or (self.others != () and any(same(body, other) for other in self.others))
 
     def _refused(self, attempt: Attempt | Uncounted) -> Any:

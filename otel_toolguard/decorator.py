@@ -157,28 +157,6 @@ class GuardedObject(GuardedFunction):
     __doc__ = property(lambda self: (self.__wrapped__ if self._self_shown is None else self._self_shown).__doc__)
 
 
-class AnyOf(str):
-    """In place of a call's body: whatever function bears the decorator for the tool of that name.
-
-    For an adapter that knows no more than the name, perhaps with what an agent put in front of it.
-    """
-
-    __slots__ = ()
-
-    def covers(self, name: str) -> bool:
-        """Whether it is that name, or ends in it behind a mark such as the underscores of ``server__search``."""
-        return self == name or bool(name and self.endswith(name) and not self[-len(name) - 1].isalnum())
-
-
-class DecoratedCalls(Calls):
-    """Calls of which an adapter around them may know the tool's name alone."""
-
-    __slots__ = ()
-
-    def _is_mine(self, body: Any, wrapped: Any) -> bool:
-        return body.covers(self.tool.name) if type(body) is AnyOf else super()._is_mine(body, wrapped)
-
-
 class Later(Proxy):
     """An awaitable that is no coroutine and may have more to offer, such as ``async with``."""
 
@@ -317,7 +295,7 @@ def _guard(
     inner = function.__func__ if descriptor else function
     within = guard_within(function)
     inside = () if within is None else (innermost(within),)
-    calls = DecoratedCalls(tool, binder or Binder(inner), Later, inside=inside, refusal=refusal)
+    calls = Calls(tool, binder or Binder(inner), Later, inside=inside, refusal=refusal)
     kind: Any = GuardedFunction if descriptor or inspect.isroutine(function) else GuardedObject
     if attributes:
         kind = type(kind.__name__, (kind,), {key: staticmethod(value) for key, value in attributes.items()})

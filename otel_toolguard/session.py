@@ -44,7 +44,7 @@ class Session(Controls):
         id: What lasts: a conversation, a job. None draws a random one.
         policy: The rules; None takes those of environment, file and default profile.
         on_trip: Called with the ``Trip`` of each circuit that opens, after it opened. What it raises is logged.
-        store: Keeps the state; None is the memory of this process.
+        store: Keeps the state; None is what ``TOOLGUARD_STORE`` names, else the memory of this process.
         clock: Seconds on a clock that never goes back; cooldowns are measured on it.
         telemetry: Where spans, metrics and events go; None is the process's OpenTelemetry providers, or nowhere under
             ``TOOLGUARD_TELEMETRY=off``.

@@ -12,8 +12,8 @@ from otel_toolguard.adapter.tools import GuardedTool, GuardedTools, asked, defau
 from otel_toolguard.adapter.tracing import continued
 from otel_toolguard.adapter.zero_code import ToolGuardInstrumentor, lazily
 from otel_toolguard.attempt import Attempt
+from otel_toolguard.callables import AnyOf
 from otel_toolguard.calls import outside
-from otel_toolguard.decorator import AnyOf
 from otel_toolguard.errors import CircuitOpen, SessionStopped
 from otel_toolguard.guard import unfelt
 from otel_toolguard.outcomes import Ended, failed_result

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.adapter.answers import made_async
-from otel_toolguard.decorator import AnyOf
+from otel_toolguard.callables import AnyOf
 from otel_toolguard.place import here
 
 if TYPE_CHECKING:

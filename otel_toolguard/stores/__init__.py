@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from otel_toolguard.errors import SettingsError
@@ -18,8 +19,9 @@ T = TypeVar("T")
 class SessionStore(Protocol):
     """Keeps sessions, and lets one step at a time change one of them."""
 
-    key: bytes
-    """Under which signatures are made if the settings name no other."""
+    @property
+    def key(self) -> bytes:
+        """Under which signatures are made if the settings name no other."""
 
     def transact(self, session_id: str, step: Callable[[SessionState], T]) -> T:
         """Runs a pure step on the session's state, atomically; returns its answer.
@@ -35,14 +37,35 @@ def resolve(store: Any) -> SessionStore:
     """The given store; None is the one that ``TOOLGUARD_STORE`` names, else the process-wide memory store.
 
     Raises:
-        SettingsError: The environment names a store that is not known.
+        SettingsError: The environment names a store that is not known, or an option that it does not have.
     """
-    from otel_toolguard.stores.memory import shared_memory_store  # noqa: PLC0415  (siblings of one package)
-
     if store is not None:
         kept: SessionStore = store
         return kept
-    named = os.environ.get("TOOLGUARD_STORE", "")
-    if named and named.partition(":")[0] != "memory":
-        raise SettingsError(f"TOOLGUARD_STORE: no store is known for {named.partition(':')[0]!r:.60}; valid is memory")
-    return shared_memory_store()
+    return store_of(os.environ.get("TOOLGUARD_STORE", ""))
+
+
+def store_of(url: str) -> SessionStore:
+    """The store of an address, one for each address in a process; that of the memory if it is empty.
+
+    Raises:
+        SettingsError: No such store is known, or it has no such option.
+    """
+    from otel_toolguard.stores.memory import shared_memory_store  # noqa: PLC0415  (siblings of one package)
+
+    kind = url.partition(":")[0]
+    if kind in ("", "memory"):
+        return shared_memory_store()
+    if kind != "sqlite":
+        raise SettingsError(f"TOOLGUARD_STORE: no store is known for {kind!r:.60}; valid are memory and sqlite")
+    with _lock:
+        found = _made.get(url)
+        if found is None:
+            from otel_toolguard.stores.sqlite import SQLiteStore  # noqa: PLC0415  (few need sqlite3)
+
+            found = _made[url] = SQLiteStore.from_url(url)
+        return found
+
+
+_lock = threading.RLock()
+_made: dict[str, SessionStore] = {}

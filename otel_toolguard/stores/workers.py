@@ -41,7 +41,7 @@ def tell_once() -> None:
     try:
         logger.warning(
             "%s: sessions are kept in the memory of each worker, so each has ceilings of its own; a session whose "
-            "calls reach several workers needs a store that they share",
+            "calls reach several workers needs a store that they share, such as TOOLGUARD_STORE=sqlite:",
             how,
         )
     except Exception:  # a handler of the application that raises must not be felt

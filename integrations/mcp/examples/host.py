@@ -42,26 +42,34 @@ async def connected() -> Any:
         tasks.cancel_scope.cancel()
 
 
-async def converse(client: ClientSession) -> int:
-    """The host's loop; returns how many turns it had."""
+async def converse(client: ClientSession, history: list[Any], *, wise_at: int | None = None) -> str:
+    """The host's loop, with an obstinate model; it is done once the history is ``wise_at`` turns long."""
     for turn in count(1):
         raise_if_open(client)  # before each model call; without it the next call_tool raises
         if turn > TURNS:
-            return TURNS
-        name, arguments = "search", {"q": "the answer"}  # what an obstinate model says
-        await client.call_tool(name, arguments)
-    return 0
+            return f"{TURNS} turns, and no end"
+        if len(history) == wise_at:
+            return f"done after {turn} more"
+        name, arguments = "search", {"q": "the answer"}  # what the model says
+        answer = await client.call_tool(name, arguments)
+        history.append((name, arguments, answer.content))
+    return ""
 
 
 async def main() -> None:
     async with connected() as client:
-        print("without the guard:", await converse(client), "turns, and no end")
+        print("without the guard:", await converse(client, []))
+        guard_client(client)
+        history: list[Any] = []
         with Session("conversation-42") as session:
             try:
-                await converse(guard_client(client))
+                await converse(client, history)
             except CircuitOpen as stop:
                 print("stopped:", stop.trip.why)
             print("report:", session.report()["tools"])
+        with Session("conversation-42"):  # the same conversation, a new run
+            kept = len(history)
+            print(kept, "turns kept; the next run:", await converse(client, history, wise_at=kept + 1))
 
 
 if __name__ == "__main__":

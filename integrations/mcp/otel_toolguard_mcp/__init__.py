@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from otel_toolguard.adapter import lazily
 from otel_toolguard_mcp._instrumentor import ToolGuardMCPInstrumentor
 
 if TYPE_CHECKING:
@@ -12,13 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ToolGuardMCPInstrumentor", "guard_client", "guard_server", "raise_if_open"]
 
-
-def __getattr__(name: str) -> Any:
-    """Loads the guards on first use: this package must import where MCP is absent."""
-    if name in ("guard_client", "raise_if_open"):
-        from otel_toolguard_mcp import _client as home  # noqa: PLC0415
-    elif name == "guard_server":
-        from otel_toolguard_mcp import _server as home  # type: ignore[no-redef]  # noqa: PLC0415
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(home, name)
+__getattr__ = lazily(__name__, {"guard_client": "_client", "raise_if_open": "_client", "guard_server": "_server"})

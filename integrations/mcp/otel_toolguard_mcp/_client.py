@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import secrets
 from collections.abc import Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opentelemetry.propagate import inject
 
-from otel_toolguard.adapter import CircuitOpen, FrameworkRuns, SessionStopped, at_model
-from otel_toolguard.attempt import here
-from otel_toolguard.errors import SettingsError
-from otel_toolguard.telemetry.context import session_in_context
-from otel_toolguard_mcp._calls import CALL, counting, passing, run, telling
-from otel_toolguard_mcp._mapping import Catalogue, call_id, refusal, said
+import otel_toolguard.adapter as kit
+from otel_toolguard import SettingsError
+from otel_toolguard_mcp._mapping import CALL, HELD, ClientAnswers, Tools, call_id, said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from otel_toolguard import Policy, Trip
-    from otel_toolguard.adapter import Attempt, Place
     from otel_toolguard.telemetry import Telemetry
 
 C = TypeVar("C")
-HELD = "_toolguard"
 _SECRET = secrets.token_bytes(16)
 
 
@@ -35,13 +28,13 @@ class Held(NamedTuple):
     """What a guarded client keeps: whose it is, for copies of a client are connections of their own."""
 
     owner: int
-    runs: FrameworkRuns
+    runs: kit.FrameworkRuns
     run: str
-    catalogue: Catalogue
+    tools: Tools
 
-    def place(self) -> Place:
+    def place(self) -> kit.Place:
         """Where its calls are made: in the open block, else in a session that baggage names, or one of its own."""
-        return here.get() or self.runs.place(self.run, session_in_context()[0])
+        return kit.here.get() or self.runs.place(self.run, kit.session_in_context()[0])
 
 
 def guard_client(
@@ -62,13 +55,15 @@ def guard_client(
     """
     if not inspect.iscoroutinefunction(getattr(type(client), "call_tool", None)):
         raise SettingsError(f"guard_client takes a Client or ClientSession, not {type(client).__name__}")
-    held = _held_by(client) if HELD in vars(client) else None
-    if held is not None and all(given is None for given in (policy, on_trip, telemetry)):
+    known = _held_by(client)
+    if known is not None and all(given is None for given in (policy, on_trip, telemetry)):
         return client
-    runs = FrameworkRuns(policy, on_trip, telemetry)
-    if held is not None:  # other rules for the same run
-        return _hold(client, held._replace(runs=runs))
-    return _hold(client, Held(id(client), runs, secrets.token_hex(8), Catalogue()))
+    runs = kit.FrameworkRuns(policy, on_trip, telemetry)
+    if known is not None:  # other rules for the same run
+        vars(client)[HELD] = known._replace(runs=runs)
+    else:
+        _hold(client, Held(id(client), runs, secrets.token_hex(8), Tools()))
+    return client
 
 
 def raise_if_open(client: Any) -> None:
@@ -77,113 +72,75 @@ def raise_if_open(client: Any) -> None:
     Raises:
         SessionStopped: The run was stopped: the next tool call would raise it.
     """
-    trip = at_model(_held_by(client).place()) if HELD in vars(client) else None
+    held = _held_by(client)
+    trip = kit.at_model(held.place()) if held is not None else None
     if trip is not None:
-        raise SessionStopped(trip)
+        raise kit.SessionStopped(trip)
 
 
-def _held_by(client: Any) -> Held:
-    """What a guarded client keeps; a copy of a client is a connection of its own."""
-    held: Held = vars(client)[HELD]
-    if held.owner != id(client):
-        held = vars(client)[HELD] = Held(id(client), held.runs, secrets.token_hex(8), Catalogue())
+def _held_by(client: Any) -> Any:
+    """What a guarded client keeps, None for others."""
+    held = getattr(client, "__dict__", {}).get(HELD)
+    if held is not None and held.owner != id(client):  # it is a copy
+        held = vars(client)[HELD] = Held(id(client), held.runs, secrets.token_hex(8), Tools())
     return held
 
 
-async def _through(
-    held: Held, layer: Any, inner: Any, name: Any, arguments: Any = None, *rest: Any, **more: Any
-) -> Any:
-    """Makes a call, or answers why it was not made; ``inner`` makes it without the guard."""
-    if not isinstance(name, str):
-        return await inner(name, arguments, *rest, **more)
-    outer = counting(name, arguments, layer)
-    if outer is not None:
-        with passing(outer, layer), _telling(outer, inner, more):
-            return await inner(name, arguments, *rest, **more)
-    attempt = held.catalogue.tool(name).attempt(held.place(), said(arguments), call_id=call_id(more.get("meta")))
-    if attempt.refused is not None:
-        error = attempt.error()
-        if isinstance(error, SessionStopped):
-            raise error
-        return refusal(error)
-
-    async def send() -> Any:
-        with _telling(attempt, inner, more):
-            return await inner(name, arguments, *rest, **more)
-
-    return await run(attempt, layer, send)
-
-
-@contextmanager
-def _telling(attempt: Attempt, inner: Any, more: dict[str, Any]) -> Iterator[None]:
-    """Tells the server which run and call it is, and of which trace; what the caller says himself is left alone."""
-    meta = more.get("meta")
-    known = _takes_meta(getattr(inner, "__func__", inner)) and (meta is None or isinstance(meta, Mapping))
-    run_of = f"{attempt.guard.session_id} {attempt.run_id}".encode("utf-8", "replace")
-    opaque = hashlib.blake2b(run_of, digest_size=8, key=_SECRET).hexdigest()
-    told = f"{opaque}.{secrets.token_hex(8)}"
-    if known:
-        more["meta"] = {CALL: told}
-        inject(more["meta"])  # the SDK does that too, but not in every release and on every transport
-        more["meta"].update(meta or {})
-    with telling(told, attempt):
-        yield
-
-
-def _method_of(kind: type) -> str:
-    """The method of a client's class that returns the protocol's own result."""
-    return "call_tool_mcp" if hasattr(kind, "call_tool_mcp") else "call_tool"
-
-
-def _hold(client: C, held: Held) -> C:
-    kind: Any = type(client)
+def _hold(client: Any, held: Held) -> None:
+    kind = type(client)
+    method = (
+        "call_tool_mcp" if hasattr(kind, "call_tool_mcp") else "call_tool"
+    )  # what returns the protocol's own result
+    methods: dict[str, Any] = {method: _call, "list_tools": _list, "__aexit__": _leave, "session": _session}
     try:
         vars(client)[HELD] = held
-        if not hasattr(kind, "__toolguard__"):
-            client.__class__ = _guarded(kind)
+        kit.overlay(client, {name: function for name, function in methods.items() if hasattr(kind, name)})
     except TypeError as error:
         raise SettingsError(f"{kind.__qualname__} cannot be guarded: {error}") from error
-    return client
 
 
-@functools.cache
-def _guarded(kind: Any) -> Any:
-    """A subclass whose calls are guarded, named like the class itself."""
-    method = _method_of(kind)
+async def _call(inner: Any, client: Any, name: Any, arguments: Any = None, *rest: Any, **more: Any) -> Any:
+    """Makes a call, or answers why it was not made."""
+    held, meta = _held_by(client), more.get("meta")
 
-    @functools.wraps(getattr(kind, method))
-    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        inner = getattr(super(made, self), method)
-        return await _through(_held_by(self), (id(self), made), inner, *args, **kwargs)
+    async def send(attempt: kit.Attempt) -> Any:
+        run_of = f"{attempt.guard.session_id} {attempt.run_id}".encode("utf-8", "replace")
+        opaque = hashlib.blake2b(run_of, digest_size=8, key=_SECRET).hexdigest()
+        told = {CALL: f"{opaque}.{secrets.token_hex(8)}"}
+        with kit.telling(told[CALL], attempt):
+            if "meta" in inspect.signature(inner).parameters and (meta is None or isinstance(meta, Mapping)):
+                inject(told)  # the SDK does that too, but not in every release and on every transport
+                more["meta"] = {**told, **(meta or {})}
+            return await inner(name, arguments, *rest, **more)
 
-    @functools.wraps(kind.list_tools)
-    async def list_tools(self: Any, *args: Any, **kwargs: Any) -> Any:
-        listing = await super(made, self).list_tools(*args, **kwargs)
-        _held_by(self).catalogue.note(listing)
-        return listing
-
-    def session(self: Any) -> Any:
-        inner, held = super(made, self).session, _held_by(self)
-        return inner if vars(inner).get(HELD) else _hold(inner, held._replace(owner=id(inner)))
-
-    async def __aexit__(self: Any, kind: Any, error: Any, trace: Any) -> Any:  # noqa: N807
-        try:
-            return await super(made, self).__aexit__(kind, error, trace)
-        except BaseExceptionGroup as group:  # made by the SDK of whatever leaves the block
-            if isinstance(error, CircuitOpen) and group.split(CircuitOpen)[1] is None:
-                raise error from None
-            raise
-
-    body = {method: call, "list_tools": list_tools, "__toolguard__": True, "__doc__": kind.__doc__}
-    if hasattr(kind, "__aexit__"):
-        body["__aexit__"] = __aexit__
-    if isinstance(getattr(kind, "session", None), property):
-        body["session"] = property(session)
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    made = type(kind)(kind.__name__, (kind,), {**body, **names})
-    return made
+    if not isinstance(name, str):
+        return await inner(name, arguments, *rest, **more)
+    tool = held.tools.of(name)
+    return await kit.once(
+        id(client), name, arguments, answers=ClientAnswers, send=send,
+        admit=lambda: tool.attempt(held.place(), said(arguments), call_id=call_id(meta)),
+    )  # fmt: skip
 
 
-@functools.cache
-def _takes_meta(function: Any) -> bool:
-    return "meta" in inspect.signature(function).parameters
+async def _list(inner: Any, client: Any, *args: Any, **kwargs: Any) -> Any:
+    """Notes what the tools are like."""
+    listing = await inner(*args, **kwargs)
+    _held_by(client).tools.note(listing)
+    return listing
+
+
+def _session(session: Any, client: Any) -> Any:
+    """The session behind a client is no way round the guard."""
+    if _held_by(session) is None:
+        _hold(session, _held_by(client)._replace(owner=id(session)))
+    return session
+
+
+async def _leave(inner: Any, _client: Any, kind: Any, error: Any, trace: Any) -> Any:
+    """Takes a stop out of the group that the SDK makes of whatever leaves the block."""
+    try:
+        return await inner(kind, error, trace)
+    except BaseExceptionGroup as group:
+        if isinstance(error, kit.CircuitOpen) and group.split(kit.CircuitOpen)[1] is None:
+            raise error from None
+        raise

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otel_toolguard.adapter import Patches, ToolGuardInstrumentor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from otel_toolguard.telemetry import Telemetry
 
 
 class ToolGuardMCPInstrumentor(ToolGuardInstrumentor):
     """Found by ``opentelemetry-instrument`` as ``toolguard_mcp``."""
 
-    def instrumentation_dependencies(self) -> Collection[str]:
+    def instrumentation_dependencies(self) -> tuple[str]:
         """Supported releases of the SDK."""
         return ("mcp >= 1.19, < 3",)
 
-    def patch(self, patches: Patches, telemetry: Telemetry | None) -> None:
-        """Replaces constructors of the SDK; imports it here, for the entry point must load without it."""
-        import mcp  # noqa: PLC0415
-        from mcp.server.lowlevel import Server  # noqa: PLC0415
+    def patch(self, patches: Patches, telemetry: Any) -> None:
+        """Replaces constructors of the SDK."""
+        import mcp.server  # noqa: PLC0415  (the entry point must load without it)
 
-        from otel_toolguard_mcp._client import guard_client  # noqa: PLC0415
-        from otel_toolguard_mcp._server import guard_server  # noqa: PLC0415
+        from otel_toolguard_mcp import guard_client, guard_server  # noqa: PLC0415
 
-        guards: dict[Any, Any] = {mcp.ClientSession: guard_client, Server: guard_server}
-        if hasattr(mcp, "Client"):
-            guards[mcp.Client] = guard_client
-        for kind, guard in guards.items():
-            made = _guarding(vars(kind)["__init__"], functools.partial(guard, telemetry=telemetry))
-            patches.replace_attribute(kind, "__init__", made)
+        homes: Any = ((mcp, guard_client, ("Client", "ClientSession")),
+                      (mcp.server, guard_server, ("Server", "MCPServer", "FastMCP")))  # fmt: skip
+        for home, guard, names in homes:
+            for kind in (vars(home)[name] for name in names if name in vars(home)):
+                patches.replace_attribute(kind, "__init__", _guarding(vars(kind)["__init__"], guard, telemetry))
 
 
-def _guarding(original: Any, guard: Callable[[Any], Any]) -> Any:
+def _guarding(original: Any, guard: Any, telemetry: Any) -> Any:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, *args, **kwargs)
-        guard(self)
+        guard(self, telemetry=telemetry)
 
     return __init__

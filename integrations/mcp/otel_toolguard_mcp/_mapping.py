@@ -4,52 +4,122 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp import types
 
-from otel_toolguard.adapter import Ended, GuardedTool, failed_result
-from otel_toolguard.attempt import unfelt
+import otel_toolguard.adapter as kit
 from otel_toolguard.telemetry.attributes import CALL_ID
 
-if TYPE_CHECKING:
-    from otel_toolguard.adapter import Attempt, CircuitOpen
-
+CALL = "otel-toolguard/call"  # in ``_meta``: "{run}.{call}", which say nothing but which run and call they are
+HELD = "_toolguard"
 KEPT = 1024  # tools of one peer that are remembered
 QUOTED = 8  # blocks of an error that are looked at
 
 
-class Catalogue:
-    """What is known of a peer's tools; the same tool keeps the defaults that its first call was compared with."""
+class Tools:
+    """What is known of a peer's tools."""
 
     def __init__(self) -> None:
-        self._listed: dict[str, Any] = {}
-        self._known: dict[str, tuple[Any, Any, dict[str, Any], GuardedTool]] = {}
+        self._listed: kit.Recent[str, list[Any]] = kit.Recent(KEPT)
+        self._filled: kit.Recent[str, dict[str, Any]] = kit.Recent(KEPT)
+        self._tools = kit.GuardedTools(self._make)
 
     def note(self, listing: Any) -> None:
         """Remembers the tools of a listing."""
         try:
             tools = _field(listing, "tools") or listing
             for tool in tools if isinstance(tools, list) else ():
-                if len(self._listed) >= KEPT:
-                    self._listed.clear()
-                self._listed[str(_field(tool, "name"))] = tool
+                self._listed.of(str(_field(tool, "name")), lambda: [None])[0] = tool
         except Exception as fault:
-            unfelt("read a listing", fault)
+            kit.unfelt("read a listing", fault)
 
-    def tool(self, name: str, found: Any = None, body: Any = None) -> GuardedTool:
-        """The tool of a name; a server knows its own object of it, and its function."""
-        found = self._listed.get(name) if found is None else found
-        known = self._known.get(name)
-        if known is None or known[0] is not found or known[1] is not body:
-            hints, defaults = _described(found)
-            defaults = defaults if known is None else known[2]
-            guarded = GuardedTool(name, body, hints, defaults)
-            guarded.tool.hints = guarded.tool.hints or hints
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            known = self._known[name] = (found, body, defaults, guarded)
-        return known[3]
+    def of(self, name: str, found: Any = None) -> kit.GuardedTool:
+        """The tool of a name; a server knows its own object of it."""
+        return self._tools.of(name, found or (self._listed.get(name) or [None])[0])
+
+    def _make(self, name: str, found: Any) -> kit.GuardedTool:
+        hints, defaults, body = None, {}, None
+        try:
+            said, schema = _field(found, "annotations"), _field(found, "parameters", "input_schema", "inputSchema")
+            hints = said.model_dump(by_alias=True, exclude_none=True) if hasattr(said, "model_dump") else said
+            defaults, body = kit.defaults_in(_field(schema, "properties")), _field(found, "fn")
+        except Exception as fault:
+            kit.unfelt("read what a tool is like", fault)
+        defaults = self._filled.of(name, lambda: defaults)  # as for its first call, with which others are compared
+        tool = kit.GuardedTool(name, body, None, defaults)
+        tool.tool.hints = tool.tool.hints or (hints if isinstance(hints, dict) else None)
+        tool.body = tool.body or kit.AnyOf(name)
+        return tool
+
+
+class ServerAnswers(kit.Answers):
+    """How a call ended, by its result; refusals are results, too."""
+
+    def __init__(self, attempt: kit.Attempt) -> None:
+        self._attempt = attempt
+
+    def refusal(self, error: kit.CircuitOpen) -> Any:
+        """An error result that says why."""
+        return refusal(error)
+
+    def said(self, answer: Any) -> Any:
+        """The contents of a result, with the structured one where that says more."""
+        try:
+            contents, structured = _contents(answer), _field(answer, "structured_content", "structuredContent")
+            if contents is None:
+                return answer
+            shown = contents[0] if len(contents) == 1 else contents
+            if structured is None or structured == {"result": shown}:
+                return shown
+            self._attempt.seen = self._attempt.seen or (structured,)
+        except Exception as fault:
+            kit.unfelt("read a result", fault)
+            return answer
+        return [contents, structured]
+
+    def ended(self, answer: Any) -> kit.Ended | BaseException | None:
+        """A failure, where the result is marked as one; the exception itself, where the answer hides that."""
+        try:
+            if _field(answer, "result_type", "resultType") == "input_required":
+                return kit.Ended("interrupted")
+            if _field(answer, "is_error", "isError") is not True:
+                return None
+            if self._attempt.fault is not None:
+                return self._attempt.fault.__cause__ or self._attempt.fault
+            texts = [text for text in (_contents(answer) or ())[:QUOTED] if isinstance(text, str)]
+        except Exception as fault:
+            kit.unfelt("read a result", fault)
+            return None
+        return kit.failed_result("\n".join(texts))
+
+    def advised(self, answer: Any, nudges: tuple[str, ...]) -> Any:
+        """The answer with sentences for the model; another object, for a server may send one again and again."""
+        content = _field(answer, "content") if nudges else None
+        if not isinstance(content, list):
+            return answer
+        more = types.TextContent(type="text", text="\n\n".join(nudges))
+        if isinstance(answer, Mapping):
+            return {**answer, "content": [*content, more.model_dump(mode="json", by_alias=True, exclude_none=True)]}
+        copied = _inner(answer).model_copy(update={"content": [*content, more]})
+        return copied if _inner(answer) is answer else type(answer)(copied)
+
+
+class ClientAnswers(ServerAnswers):
+    """The same for a client, where a stop is raised: MCP has no model boundary to wait for."""
+
+    def refusal(self, error: kit.CircuitOpen) -> Any:
+        """An error result, unless the run is over."""
+        if isinstance(error, kit.SessionStopped):
+            raise error
+        return super().refusal(error)
+
+
+def refusal(error: kit.CircuitOpen) -> types.CallToolResult:
+    """The answer to a call that was not run, with the body as text and as structured content."""
+    text = error.to_tool_message()
+    body = {"content": [{"type": "text", "text": text}], "structuredContent": json.loads(text), "isError": True}
+    return types.CallToolResult.model_validate(body)
 
 
 def said(arguments: Any) -> Mapping[str, Any]:
@@ -63,48 +133,10 @@ def call_id(meta: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def settle(attempt: Attempt, answer: Any) -> None:
-    """Settles a call by its result."""
-    shown, ended = answer, None
-    try:
-        if _field(answer, "result_type", "resultType") == "input_required":
-            ended = Ended("interrupted")
-        blocks, structured = _field(answer, "content"), _field(answer, "structured_content", "structuredContent")
-        if isinstance(blocks, list):
-            contents = [block if (text := _field(block, "text")) is None else text for block in blocks]
-            shown = contents[0] if len(contents) == 1 else contents
-            if structured is not None and structured != {"result": shown}:
-                attempt.seen = attempt.seen or (structured,)
-                shown = [contents, structured]
-            if is_failed(answer):
-                ended = failed_result("\n".join(text for text in contents[:QUOTED] if isinstance(text, str)))
-    except Exception as fault:
-        unfelt("read a result", fault)
-    attempt.returned(shown, ended)
-
-
-def is_failed(answer: Any) -> bool:
-    """Whether a result is marked as an error."""
-    return _field(answer, "is_error", "isError") is True
-
-
-def refusal(error: CircuitOpen) -> types.CallToolResult:
-    """The answer to a call that was not run."""
-    text = error.to_tool_message()
-    body = {"content": [{"type": "text", "text": text}], "structuredContent": json.loads(text), "isError": True}
-    return types.CallToolResult.model_validate(body)
-
-
-def advised(answer: Any, nudges: tuple[str, ...]) -> Any:
-    """The answer with sentences for the model; another object, for a server may send one again and again."""
-    content = _field(answer, "content") if nudges else None
-    if not isinstance(content, list):
-        return answer
-    more = types.TextContent(type="text", text="\n\n".join(nudges))
-    if isinstance(answer, Mapping):
-        return {**answer, "content": [*content, more.model_dump(mode="json", by_alias=True, exclude_none=True)]}
-    copied = _inner(answer).model_copy(update={"content": [*content, more]})
-    return copied if _inner(answer) is answer else type(answer)(copied)
+def _contents(answer: Any) -> list[Any] | None:
+    blocks = _field(answer, "content")
+    texts = [(block, _field(block, "text")) for block in blocks] if isinstance(blocks, list) else None
+    return None if texts is None else [block if text is None else text for block, text in texts]
 
 
 def _inner(answer: Any) -> Any:
@@ -117,17 +149,3 @@ def _field(thing: Any, *names: str) -> Any:
     if isinstance(thing, Mapping):
         return next((thing[name] for name in names if name in thing), None)
     return next((getattr(thing, name) for name in names if hasattr(thing, name)), None)
-
-
-def _described(tool: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """A tool's annotations, None if there are none, and the defaults in its schema."""
-    try:
-        hints, schema = _field(tool, "annotations"), _field(tool, "parameters", "input_schema", "inputSchema")
-        hints = hints.model_dump(by_alias=True, exclude_none=True) if hasattr(hints, "model_dump") else hints
-        parts = schema.get("properties") if isinstance(schema, Mapping) else None
-        found = parts.items() if isinstance(parts, Mapping) else ()
-        defaults = {name: part["default"] for name, part in found if isinstance(part, Mapping) and "default" in part}
-        return (hints if isinstance(hints, dict) and hints else None), defaults
-    except Exception as fault:
-        unfelt("read what a tool is like", fault)
-        return None, {}

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
-import itertools
+import secrets
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcp import types
-from opentelemetry.context import attach, detach
-from opentelemetry.propagate import extract
 from opentelemetry.trace import get_current_span
 
-from otel_toolguard.adapter import Attempt, CircuitOpen
-from otel_toolguard.attempt import unfelt
-from otel_toolguard.calls import outside
-from otel_toolguard.decorator import guards
-from otel_toolguard.errors import SettingsError
+import otel_toolguard.adapter as kit
+from otel_toolguard import SettingsError
 from otel_toolguard.telemetry import attributes as names
-from otel_toolguard_mcp import _keys
-from otel_toolguard_mcp._calls import CALL, counting, passing, raised, run
-from otel_toolguard_mcp._mapping import KEPT, Catalogue, call_id, refusal, said
+from otel_toolguard_mcp._mapping import CALL, HELD, KEPT, ServerAnswers, Tools, call_id, refusal, said
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from otel_toolguard import Policy, Trip
     from otel_toolguard.telemetry import Telemetry
 
 S = TypeVar("S")
-HELD = "_toolguard"
-DEPTH = 2  # of functions that a low-level server has between its handler and the guarded ones
 METHOD, THE_CALL = "mcp.method.name", "tools/call"
 
 
@@ -56,8 +48,7 @@ def guard_server(
     """
     low: Any = getattr(server, "_lowlevel_server", None) or getattr(server, "_mcp_server", None) or server
     guard: ServerGuard | None = getattr(low, HELD, None)
-    if guard is not None and all(given is None for given in (policy, meta_key, on_trip, telemetry)):
-        return server
+    known = guard is not None and all(given is None for given in (policy, meta_key, on_trip, telemetry))
     if guard is None:
         guard = ServerGuard(low)
         if isinstance(getattr(low, "middleware", None), list):
@@ -67,8 +58,12 @@ def guard_server(
         else:
             raise SettingsError(f"guard_server takes a Server, MCPServer or FastMCP, not {type(server).__name__}")
         setattr(low, HELD, guard)
-    guard.server = server
-    guard.keys = _keys.Keys(policy, on_trip, telemetry, meta_key)
+    manager = getattr(server, "_tool_manager", None)
+    if manager is not None and HELD not in vars(manager):
+        vars(manager)[HELD] = True
+        kit.overlay(manager, {"call_tool": _overheard})
+    guard.server = guard.server if server is low else server
+    guard.keys = guard.keys if known else Keys(kit.FrameworkRuns(policy, on_trip, telemetry), meta_key)
     return server
 
 
@@ -77,39 +72,83 @@ class _Handlers(dict[Any, Any]):
 
     def __init__(self, guard: ServerGuard, handlers: Mapping[Any, Any]) -> None:
         super().__init__()
-        self._guard = guard
+        self._guards = {types.CallToolRequest: guard.call, types.ListToolsRequest: guard.listing}
         for kind, handler in handlers.items():
             self[kind] = handler
 
     def __setitem__(self, kind: Any, handler: Any) -> None:
-        kinds = {types.CallToolRequest: self._guard.call, types.ListToolsRequest: self._guard.listing}
-        super().__setitem__(kind, functools.partial(kinds[kind], handler) if kind in kinds else handler)
+        guard = self._guards.get(kind)
+        super().__setitem__(kind, functools.partial(guard, handler) if guard is not None else handler)
+
+
+class Keys:
+    """Finds the place of a request: the block that is open around the server, else the first of these that is known.
+
+    A session is an authenticated subject, what ``meta_key`` or W3C baggage names, a guarded client's run, a connection,
+    or the caller's trace; never the transport's session alone, for the newer protocol has none, or one for each call.
+    """
+
+    def __init__(self, runs: kit.FrameworkRuns, meta_key: str | None) -> None:
+        self._runs = runs
+        self._meta_key = meta_key
+        self._connections: kit.Recent[int, tuple[Any, str]] = kit.Recent(KEPT)
+
+    def place(self, ctx: Any, meta: Mapping[str, Any]) -> kit.Place | None:
+        """Where a request's call is made; None where nothing says so."""
+        outer = kit.here.get()
+        if outer is not None:
+            return outer
+        baggage, trace = kit.session_in_context()
+        named, told = meta.get(self._meta_key or ""), meta.get(CALL)
+        named = named if isinstance(named, str) and named else baggage
+        run = (told.partition(".")[0] if isinstance(told, str) else "") or self._connection(ctx)
+        session = _subject(ctx) or named or run or trace
+        if session is None:
+            return None
+        place = self._runs.place(run or session, session)
+        if session != named:
+            place.guard.conversation_id = None  # nobody named a conversation
+        return place
+
+    def _connection(self, ctx: Any) -> str | None:
+        """A name for the client's connection, None if there is none that lasts longer than a call."""
+        request, session = getattr(ctx, "request", None), getattr(ctx, "session", None)
+        if request is not None:
+            given = getattr(request, "headers", {}).get("mcp-session-id")
+            given = given or getattr(request, "query_params", {}).get("session_id")
+            return _digest("connection", given) if given else None
+        lasting = getattr(session, "_connection", None)  # of 2.x, which makes a session for each request
+        if lasting is not None:  # and the newer protocol that as well
+            session = lasting.outbound if getattr(lasting, "has_standalone_channel", True) else ctx.lifespan_context
+        return self._connections.of(id(session), lambda: (session, secrets.token_hex(8)))[1]  # kept with its id
 
 
 class ServerGuard:
     """One server's guard; for a server of 2.x a middleware."""
 
-    keys: _keys.Keys
+    keys: Keys
 
     def __init__(self, low: Any) -> None:
-        self.low = low
-        self.server: Any = low
-        self._catalogue = Catalogue()
-        self._found: dict[str, Any] = {}
+        self.server = self._low = low
+        self._tools = Tools()
+        self._found: kit.Recent[str, Any] = kit.Recent(KEPT)
 
     async def __call__(self, ctx: Any, call_next: Any) -> Any:
         """Requests and notifications of 2.x."""
+        asked = ctx.params if ctx.request_id is not None else None
         if ctx.method == "tools/list" and ctx.request_id is not None:
             return await self.listing(call_next, ctx)
-        if ctx.method != THE_CALL or ctx.request_id is None or not isinstance(ctx.params, Mapping):
+        if ctx.method != THE_CALL or not isinstance(asked, Mapping):
             return await call_next(ctx)
         send = functools.partial(call_next, ctx)
-        return await self._through(ctx, ctx.params.get("name"), ctx.params.get("arguments"), ctx.meta, send)
+        return await self._through(ctx, asked.get("name"), asked.get("arguments"), ctx.meta, send)
 
     async def call(self, handler: Any, request: Any) -> Any:
         """A call of 1.x."""
-        asked, ctx = request.params, self.low.request_context
-        meta = ctx.meta.model_dump() if ctx.meta is not None else None
+        asked, ctx = request.params, None
+        with suppress(LookupError):  # a program may call the handler by itself
+            ctx = self._low.request_context
+        meta = asked.meta.model_dump() if asked.meta is not None else None
         answer = await self._through(ctx, asked.name, asked.arguments, meta, functools.partial(handler, request))
         wrapped: Any = types.ServerResult
         return wrapped(answer) if isinstance(answer, types.CallToolResult) else answer
@@ -117,115 +156,64 @@ class ServerGuard:
     async def listing(self, send: Any, asked: Any) -> Any:
         """A listing, which tells what the tools are like."""
         answer = await send(asked)
-        self._catalogue.note(answer)
-        self._found.clear()
+        self._tools.note(answer)
+        self._found = kit.Recent(KEPT)
         return answer
 
     async def _through(self, ctx: Any, name: Any, arguments: Any, meta: Any, send: Callable[[], Awaitable[Any]]) -> Any:
         if not isinstance(name, str):
             return await send()
         given = meta if isinstance(meta, Mapping) else {}
-        found, body = False, None
-        try:
-            found, body = await self._find(name)
-        except Exception as fault:
-            unfelt("look for a tool", fault)
-        guarded = self._catalogue.tool(name, found or None, body)
-        layer = id(self)
-        outer = counting(name, arguments, layer, given)
-        with _caller(given):
-            if outer is not None:  # a client of this process counts it; a decorator below shall know that, too
-                outer.body = outer.body or guarded.body
-                with passing(outer, layer, given.get(CALL)):
-                    return await send()
+        found = await self._find(name)
+        tool = self._tools.of(name, found)
+
+        def admit() -> kit.Attempt:
+            _mark(name)
+            place = self.keys.place(ctx, given)
+            if place is None:
+                return kit.Attempt(kit.outside(tool.tool), None, tool.tool, said(arguments), body=tool.body)
+            return tool.attempt(place, said(arguments), call_id=call_id(given), reached=found is not None)
+
+        async def sent(attempt: kit.Attempt) -> Any:
+            attempt.body = tool.body  # where a client of this process counts the call it knows only the name
+            return await send()
+
+        traced = METHOD in (getattr(get_current_span(), "attributes", None) or {})
+        with kit.continued(given, traced=traced):  # the SDK goes on in the caller's trace, but not in every release
             try:
-                attempt = self._attempt(ctx, guarded, arguments, given, reached=found is not None)
-            except CircuitOpen as error:
+                return await kit.once(
+                    id(self), name, arguments, token=given.get(CALL), admit=admit, answers=ServerAnswers, send=sent
+                )
+            except kit.CircuitOpen as error:  # by which a store says that it refuses
                 return refusal(error)
-            return refusal(attempt.error()) if attempt.refused is not None else await run(attempt, layer, send)
 
-    def _attempt(self, ctx: Any, guarded: Any, arguments: Any, meta: Mapping[str, Any], *, reached: bool) -> Attempt:
-        _mark(guarded.tool.name)
-        place = self.keys.place(ctx, meta)
-        if place is None:
-            return Attempt(outside(guarded.tool), None, guarded.tool, said(arguments), body=guarded.body)
-        made: Attempt = guarded.attempt(place, said(arguments), call_id=call_id(meta), reached=reached)
-        return made
-
-    async def _find(self, name: str) -> tuple[Any, Any]:
-        """The server's own object of a tool, False where only the server knows if there is one, and its function."""
-        behind = (getattr(one, "__self__", None) for one in _handlers(self.low))
-        for owner in itertools.chain((self.server, getattr(self.low, "fastmcp", None)), behind):
-            manager = getattr(owner, "_tool_manager", None)
-            get = getattr(manager or owner, "get_tool", None)
-            if get is None:
-                continue
-            _overhear(manager)
-            found = self._found.get(name)
-            try:
-                got = found or get(name)
-                found = await got if inspect.isawaitable(got) else got
-                if got is not found and len(self._found) < KEPT:  # a proxy asks another server; once is enough
-                    self._found[name] = found
-            except Exception:  # there is none, or the caller may not see it
-                found = None
-            return found, getattr(found, "fn", None)
-        seen = (value for handler in _handlers(self.low) for value in _seen_by(handler))
-        return False, next((one for one in seen if guards(one) and one.guarded_tool.name == name), None)
-
-
-def _handlers(low: Any) -> Iterator[Any]:
-    """The functions that a low-level server calls for its tools."""
-    entry = low.get_request_handler(THE_CALL) if hasattr(low, "get_request_handler") else None
-    if entry is not None:
-        yield entry.handler
-    registered = getattr(low, "request_handlers", {}).get(types.CallToolRequest)
-    if registered is not None:  # 1.x has it in a function of its own
-        yield inspect.getclosurevars(registered.args[0]).nonlocals.get("func")
-
-
-def _seen_by(function: Any, depth: int = 0) -> Iterator[Any]:
-    """What a function names, and what the functions that it names do: among it what is guarded behind a tool."""
-    try:
-        found = inspect.getclosurevars(getattr(function, "__func__", function))
-    except (TypeError, ValueError):  # no Python function, or one that is still being made
-        return
-    for value in (*found.nonlocals.values(), *found.globals.values()):
-        yield from list(value.values()) if isinstance(value, dict) else (value,)
-        if depth < DEPTH and inspect.isfunction(value):
-            yield from _seen_by(value, depth + 1)
-
-
-def _overhear(manager: Any) -> None:
-    """Has a server's tools tell what they raise, which the answer to a client may leave out."""
-    original = getattr(manager, "call_tool", None)
-    if original is None or HELD in vars(manager):
-        return
-
-    @functools.wraps(original)
-    async def call_tool(*args: Any, **kwargs: Any) -> Any:
-        told = raised.get()
+    async def _find(self, name: str) -> Any:
+        """The server's own object of a tool; None if there is none, False where that cannot be told."""
+        server = getattr(self._low, "fastmcp", self.server)
+        get = getattr(getattr(server, "_tool_manager", server), "get_tool", None)
+        if get is None:
+            return False
         try:
-            return await original(*args, **kwargs)
-        except Exception as error:
-            if told is not None:
-                told.append(error)
-            raise
+            found = self._found.get(name) or get(name)
+            if not inspect.isawaitable(found):
+                return found
+            awaited = await found
+        except Exception:  # there is none, or the caller may not see it
+            return None
+        return self._found.of(name, lambda: awaited)  # a proxy asks another server; once is enough
 
-    vars(manager).update({HELD: True, "call_tool": call_tool})
 
-
-@contextmanager
-def _caller(meta: Mapping[str, Any]) -> Iterator[None]:
-    """Continues the caller's trace, which the SDK does not in every release."""
-    known = METHOD in (getattr(get_current_span(), "attributes", None) or {})
-    remote = None if known else extract({key: value for key, value in meta.items() if isinstance(value, str)})
-    token = attach(remote) if remote and get_current_span(remote).get_span_context().is_valid else None
+async def _overheard(inner: Any, _manager: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs a tool, and tells the call what it raised: the answer to a client may leave that out."""
+    fault, place = None, kit.here.get()
     try:
-        yield
+        return await inner(*args, **kwargs)
+    except Exception as error:
+        fault = error
+        raise
     finally:
-        if token is not None:
-            detach(token)
+        if place is not None and place.inside is not None:
+            place.inside.fault = fault
 
 
 def _mark(name: str) -> None:
@@ -234,3 +222,16 @@ def _mark(name: str) -> None:
     known = (getattr(span, "attributes", None) or {}) if span.is_recording() else {}
     if known.get(METHOD) == THE_CALL and names.OPERATION not in known:
         span.set_attributes({names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: name})
+
+
+def _subject(ctx: Any) -> str | None:
+    """Who calls, by the access token; not the client alone, which may serve many."""
+    scope = getattr(getattr(ctx, "request", None), "scope", None) or {}
+    token = getattr(scope.get("user"), "access_token", None)
+    claims = getattr(token, "claims", None) or {}
+    subject = getattr(token, "subject", None) or claims.get("sub")
+    return _digest("subject", claims.get("iss"), token.client_id, subject) if token and subject else None
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.blake2b("\0".join(map(str, parts)).encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -176,7 +176,7 @@ class TestMCP(AdapterContract):
         return ToolGuardMCPInstrumentor()
 
     def bindings(self):
-        kinds = [mcp.ClientSession, Server, *([mcp.Client] if h.NEW else [])]
+        kinds = [mcp.ClientSession, Server, h.MCPServer, *([mcp.Client] if h.NEW else [])]
         return {f"{kind.__name__}.__init__": vars(kind)["__init__"] for kind in kinds}
 
 

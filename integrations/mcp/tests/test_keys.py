@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from otel_toolguard_mcp import _keys
+from otel_toolguard_mcp._server import Keys
+
+from otel_toolguard.adapter import FrameworkRuns
 
 
 def over_http(*, session_id=None, query=None, subject=None, client="app", claims=None):
@@ -32,7 +34,7 @@ def over_http(*, session_id=None, query=None, subject=None, client="app", claims
 )
 def test_http_requests_belong_to_subject_or_connection(one, other, together):
     """Over HTTP a session is an authenticated subject of one application, else the transport's own session."""
-    keys = _keys.Keys(None, None, None, None)
+    keys = Keys(FrameworkRuns(), None)
     first, second = keys.place(one, {}), keys.place(other, {})
     assert (first.session.id == second.session.id) is together
     assert first.guard.conversation_id is None
@@ -41,7 +43,7 @@ def test_http_requests_belong_to_subject_or_connection(one, other, together):
 
 def test_http_request_that_nobody_can_place():
     """Without token, session and trace a call is made and traced, not limited, for there is nothing to count in."""
-    assert _keys.Keys(None, None, None, None).place(over_http(claims={"scope": "x"}), {}) is None
+    assert Keys(FrameworkRuns(), None).place(over_http(claims={"scope": "x"}), {}) is None
 
 
 def test_baggage_names_the_session():
@@ -50,7 +52,7 @@ def test_baggage_names_the_session():
 
     token = context.attach(baggage.set_baggage("session.id", "conversation-42"))
     try:
-        place = _keys.Keys(None, None, None, None).place(over_http(session_id="x"), {})
+        place = Keys(FrameworkRuns(), None).place(over_http(session_id="x"), {})
     finally:
         context.detach(token)
     assert (place.session.id, place.guard.conversation_id) == ("conversation-42", "conversation-42")

@@ -11,7 +11,7 @@ from mcp import types
 from mcp.server.lowlevel import Server
 from otel_toolguard_mcp import guard_client, guard_server
 
-from otel_toolguard import Policy, Session, SettingsError, current_session, guard_tool
+from otel_toolguard import Policy, Session, SessionStopped, SettingsError, current_session, guard_tool
 from otel_toolguard.calls import warned
 from otel_toolguard.telemetry import attributes as names
 from otel_toolguard.testing import capture_spans
@@ -176,6 +176,22 @@ def test_caught_failure_of_an_inner_tool_is_no_failure():
     with capture_spans() as captured:
         h.asked_in_turn(guard_server(server), [("careful", {})])
     assert captured.outcomes() == ["ok"]
+
+
+def test_store_that_refuses_is_answered(monkeypatch):
+    """Where a store refuses by raising, the client is answered as for any stop."""
+
+    def refuses(*_asked):
+        raise SessionStopped(trip)
+
+    trips = []
+    with Session(policy=h.ceiling(1), on_trip=trips.append) as session:
+        h.asked_in_turn(guard_server(high()), [("search", {})] * 2)
+        (trip,) = trips
+        monkeypatch.setattr(type(session.guard), "transact", refuses)
+        (found,) = h.asked_in_turn(guard_server(high()), [("search", {})])
+    assert h.failed(found)
+    assert h.structured(found)["error"] == "circuit_open"
 
 
 @pytest.mark.parametrize("kind", ["high", "low", "low, by a table"])

@@ -35,6 +35,7 @@ def search(q: str = "word") -> str:
         ({"readOnlyHint": False, "destructiveHint": False}, "write", "reversible"),
         ({"openWorldHint": True}, "network", "reversible"),
         ({"idempotentHint": True}, "other", "reversible"),
+        ({"readOnlyHint": False, "idempotentHint": True}, "write", "reversible"),
     ],
 )
 @pytest.mark.parametrize("guarding", ["client", "server"])

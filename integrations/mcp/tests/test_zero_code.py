@@ -82,7 +82,7 @@ def test_instrumented_server_is_guarded():
 
 def test_uninstrument_restores_the_very_objects():
     """Constructors are put back object by object, also after two rounds."""
-    kinds = [mcp.ClientSession, mcp.server.lowlevel.Server, *([mcp.Client] if h.NEW else [])]
+    kinds = [mcp.ClientSession, mcp.server.lowlevel.Server, h.MCPServer, *([mcp.Client] if h.NEW else [])]
     before = [vars(kind)["__init__"] for kind in kinds]
     for _ in range(2):
         instrumentor = ToolGuardMCPInstrumentor()
@@ -93,11 +93,10 @@ def test_uninstrument_restores_the_very_objects():
 
 
 def run_python(code, *, under=(), **environment):
-    """Runs code in a process of its own; returns its output."""
+    """Runs code, or a file with code, in a process of its own; returns its output."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "TOOLGUARD_", "PYTHONPATH"))}
-    done = subprocess.run(
-        [*under, sys.executable, "-c", textwrap.dedent(code)], env=kept | environment, capture_output=True, text=True
-    )
+    program = [str(code)] if isinstance(code, Path) else ["-c", textwrap.dedent(code)]
+    done = subprocess.run([*under, sys.executable, *program], env=kept | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -110,7 +109,7 @@ host = runpy.run_path({str(HERE.parent / "examples" / "host.py")!r})
 async def main():
     async with host["connected"]() as client:
         try:
-            return await host["converse"](client)
+            return await host["converse"](client, [])
         except Exception as error:
             return type(error).__name__
 print("RESULT", json.dumps(asyncio.run(main())))
@@ -127,7 +126,7 @@ def test_command_guards_an_unchanged_application():
         return json.loads(out.partition("RESULT ")[2]), out.count("searching")
 
     assert result() == ("SessionStopped", 6)
-    assert result(OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="toolguard_mcp") == (50, 50)
+    assert result(OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="toolguard_mcp") == ("50 turns, and no end", 50)
 
 
 def test_import_without_the_sdk():
@@ -144,10 +143,26 @@ def test_import_without_the_sdk():
 
 
 def test_example():
-    """The example in examples/ runs as it stands and shows a loop without end, and its stop."""
-    out = run_python(
-        f"import runpy; runpy.run_path({str(HERE.parent / 'examples' / 'host.py')!r}, run_name='__main__')"
-    )
+    """The example in examples/, run as a program, shows a loop without end, its stop, and a next run that goes on."""
+    out = run_python(HERE.parent / "examples" / "host.py")
     assert "without the guard: 50 turns, and no end" in out
     assert "stopped: " in out
-    assert out.count("searching") == 50 + 6
+    assert "6 turns kept; the next run: done after 2 more" in out
+    assert out.count("searching") == 50 + 6 + 1
+
+
+@pytest.mark.parametrize("way", h.WAYS)
+def test_restored_clients_and_servers_are_bare(way):
+    """After uninstrument() new clients and servers are the SDK's own objects, of its own classes."""
+    instrumentor = ToolGuardMCPInstrumentor()
+    instrumentor.instrument()
+    instrumentor.uninstrument()
+    kinds = []
+
+    def looked_at(client):
+        kinds.append(type(client))
+        return client
+
+    found = h.asked_in_turn(serving(), [("search", {})] * 9, way, looked_at)
+    assert not any(isinstance(one, type) or h.failed(one) for one in found)
+    assert kinds == [mcp.ClientSession if way == "session" else mcp.Client]
