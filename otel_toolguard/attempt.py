@@ -45,7 +45,7 @@ class Attempt(Place):
     """
 
     __slots__ = ("_known", "_live", "_started", "_tokens", "body", "call", "executions", "fault", "nudges", "permit",
-                 "place", "refused", "seen", "tool", "traced")  # fmt: skip
+                 "place", "refused", "seen", "settled", "tool", "traced")  # fmt: skip
 
     def __init__(
         self, guard: Guard, place: Place | None, tool: Tool, arguments: Mapping[str, Any] | str, *,
@@ -60,6 +60,7 @@ class Attempt(Place):
             self.session = place.session
         self.tool = tool
         self.traced = traced
+        self.settled = False  # once, by whoever is nearest to the body
         self.body = body
         self.executions = 0
         self.seen: tuple[Any] | None = None  # what the body returned, where an adapter sees only a message of it
@@ -195,6 +196,8 @@ class Attempt(Place):
 
     def returned(self, result: Any, ended: Ended | None = None) -> None:
         """Settles a call whose body returned; ``ended`` overrides what its result says about success."""
+        if self.settled:
+            return
         try:
             if ended is None:
                 said = result if self.seen is None else self.seen[0]
@@ -206,6 +209,8 @@ class Attempt(Place):
 
     def raised(self, error: BaseException) -> None:
         """Settles a call whose body raised; a stop of another session inside the body stops this run too."""
+        if self.settled:
+            return
         try:
             ended = of_exception(error)
         except Exception as fault:
@@ -232,6 +237,7 @@ class Attempt(Place):
             self.raised(GeneratorExit())
 
     def _end(self, ended: Ended, result: Any) -> None:
+        self.settled = True
         seconds = perf_counter() - self._started
         self._trace()
         guard = self.guard

@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from otel_toolguard.adapter.stops import stop_in
 from otel_toolguard.tool_objects import is_tool_object, rewrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from otel_toolguard.adapter.answers import Answers
     from otel_toolguard.attempt import Attempt
 
 
@@ -24,21 +28,26 @@ def instrumented_by(others: Mapping[str, str]) -> bool:
         return False
 
 
-def traced_within(tool: Any, attempt: Attempt) -> Any:
-    """A copy of a tool object whose function opens the span of this call: it then is the other's, if there is one."""
+def traced_within(tool: Any, attempt: Attempt, answers: Answers) -> Any:
+    """A copy of a tool object whose function opens the span of this call: it then is the other's, if there is one.
+
+    The call is settled there too, for the other's span ends before the adapter sees the answer.
+    """
     if not is_tool_object(tool):
         return tool
 
     def wrap(function: Any, **_of_guards: Any) -> Any:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            with attempt.tracing():
-                return function(*args, **kwargs)
+            with _settling(attempt, answers) as call:
+                call.result = function(*args, **kwargs)
+            return call.result
 
         @functools.wraps(function)
         async def run_async(*args: Any, **kwargs: Any) -> Any:
-            with attempt.tracing():
-                return await function(*args, **kwargs)
+            with _settling(attempt, answers) as call:
+                call.result = await function(*args, **kwargs)
+            return call.result
 
         return run_async if inspect.iscoroutinefunction(function) else run
 
@@ -46,3 +55,19 @@ def traced_within(tool: Any, attempt: Attempt) -> Any:
         return rewrapped(tool, wrap)
     except Exception:  # one that cannot be copied, or has no function of its own
         return tool
+
+
+@contextmanager
+def _settling(attempt: Attempt, answers: Answers) -> Iterator[SimpleNamespace]:
+    call = SimpleNamespace()
+    with attempt.tracing():
+        try:
+            yield call
+        except BaseException as error:
+            attempt.raised(stop_in(error) or error)
+            raise
+        ended = answers.ended(call.result)
+        if isinstance(ended, BaseException):
+            attempt.raised(ended)
+        else:
+            attempt.returned(answers.said(call.result), ended)

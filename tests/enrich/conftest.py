@@ -144,6 +144,6 @@ def layers(request):
 
 
 @pytest.fixture
-def bare():
-    """The same tool without the decorator."""
-    return _tool(awaited=False)
+def refused_around():
+    """Whether a call that is refused never comes so far as their span."""
+    return False

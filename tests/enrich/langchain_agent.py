@@ -36,12 +36,14 @@ class Scripted(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def run(tool, words, middleware=()):
+def run(tool, words, layers="decorator"):
     """Runs the agent in a way that suits the tool; returns what it raised."""
     awaited = asyncio.iscoroutinefunction(getattr(tool, "__wrapped__", tool))
+    tool = tool.__wrapped__ if layers == "adapter" else tool
+    middleware = [] if layers == "decorator" else [ToolGuardMiddleware()]
     functions = (None, tool) if awaited else (tool, None)
     made = StructuredTool.from_function(*functions, name="search", description="Looks up.")
-    agent = create_agent(Scripted(words=words), [made], middleware=list(middleware))
+    agent = create_agent(Scripted(words=words), [made], middleware=middleware)
     given = {"messages": [("user", "go")]}
     try:
         if awaited:
@@ -51,8 +53,3 @@ def run(tool, words, middleware=()):
     except Exception as error:
         return error
     return None
-
-
-def run_around(tool, words):
-    """The same under the middleware."""
-    return run(tool, words, [ToolGuardMiddleware()])

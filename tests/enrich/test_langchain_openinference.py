@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import langchain_agent
 import pytest
-from inside import Around, Inside
+from inside import Inside
 from openinference.instrumentation.langchain import LangChainInstrumentor
 
 
@@ -14,18 +16,14 @@ def instrumented(providers):
 
 
 @pytest.fixture
-def run():
-    return langchain_agent.run
+def run(layers):
+    return functools.partial(langchain_agent.run, layers=layers)
 
 
 @pytest.fixture
-def run_around():
-    return langchain_agent.run_around
+def refused_around(layers):
+    return layers != "decorator"
 
 
 class TestInside(Inside):
-    """The decorator inside their tool span."""
-
-
-class TestAround(Around):
-    """The middleware around their tool span."""
+    """The decorator inside their tool span, the middleware around it, or both."""
