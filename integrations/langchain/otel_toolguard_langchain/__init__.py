@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from otel_toolguard.adapter import lazily
 from otel_toolguard_langchain._instrumentor import ToolGuardLangChainInstrumentor
 
 if TYPE_CHECKING:
-    from otel_toolguard_langchain._middleware import LangChainStopped, ToolGuardMiddleware
+    from otel_toolguard_langchain._callbacks import ToolGuardCallbackHandler
+    from otel_toolguard_langchain._graphs import tool_node_wrappers
+    from otel_toolguard_langchain._mapping import LangChainStopped
+    from otel_toolguard_langchain._middleware import ToolGuardMiddleware
 
-__all__ = ["LangChainStopped", "ToolGuardLangChainInstrumentor", "ToolGuardMiddleware"]
+__all__ = [
+    "LangChainStopped", "ToolGuardCallbackHandler", "ToolGuardLangChainInstrumentor", "ToolGuardMiddleware",
+    "tool_node_wrappers",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    """Loads the middleware on first use: this package must import where LangChain is absent."""
-    if name in ("LangChainStopped", "ToolGuardMiddleware"):
-        from otel_toolguard_langchain import _middleware  # noqa: PLC0415
-
-        return getattr(_middleware, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(__name__, {
+    "LangChainStopped": "_mapping", "ToolGuardCallbackHandler": "_callbacks", "ToolGuardMiddleware": "_middleware",
+    "tool_node_wrappers": "_graphs",
+})  # fmt: skip

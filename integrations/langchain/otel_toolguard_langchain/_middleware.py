@@ -6,51 +6,70 @@ is raised at the next ``before_model``, as a ``GraphBubbleUp``: LangGraph, retry
 
 from __future__ import annotations
 
+import functools
 import secrets
-from contextlib import contextmanager
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_args
 
 from langchain.agents.middleware import AgentMiddleware, hook_config
 from langchain.agents.middleware.types import AgentState, PrivateStateAttr
 from langchain_core.messages import AIMessage
 from langgraph.config import get_config
-from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
 from otel_toolguard.adapter import (
-    Attempt,
     FrameworkRuns,
     GuardedTools,
-    Place,
     Reason,
     at_model,
     counted,
-    dealt_with,
-    native,
-    stop_in,
+    instrumented_by,
+    made,
+    made_async,
+    traced_within,
 )  # fmt: skip
-from otel_toolguard_langchain._mapping import advise, ended, guarded_tool, refusal, said
+from otel_toolguard_langchain._mapping import Answered, asking, guarded_tool, show, stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.runtime import Runtime
 
     from otel_toolguard import Policy, Trip
+    from otel_toolguard.adapter import Attempt, Place
     from otel_toolguard.telemetry import Telemetry
 
 StopBy = Literal["raise", "drain", "end", "interrupt"]
 RUN = "toolguard_run"
-
-LangChainStopped = native(GraphBubbleUp, name="LangChainStopped", module=__name__)
+OTHERS = {  # instrumentations that open a tool's span between this middleware and the tool's function
+    "openinference.instrumentation.langchain": "LangChainInstrumentor",
+    "opentelemetry.instrumentation.genai.langchain": "LangChainInstrumentor",
+    "opentelemetry.instrumentation.langchain": "LangchainInstrumentor",
+}
 
 
 class GuardState(AgentState[Any]):
     """The run's id, kept in the agent's private state so that a resumed run is the same run."""
 
     toolguard_run: NotRequired[Annotated[str, PrivateStateAttr]]
+
+
+def _twin(hook: Any) -> Any:
+    """The async hook of a sync one that waits for nothing."""
+
+    @functools.wraps(hook)
+    async def twin(self: Any, state: Any, runtime: Any) -> Any:
+        return hook(self, state, runtime)
+
+    return twin
+
+
+def _traced(request: ToolCallRequest, attempt: Attempt) -> ToolCallRequest:
+    """The request, with a tool that opens the call's span itself where that has been left to it."""
+    if attempt.traced:
+        return request
+    return replace(request, tool=traced_within(request.tool, attempt, Answered(request.tool_call)))
 
 
 class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
@@ -73,14 +92,15 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
     """
 
     state_schema = GuardState
+    _stops = get_args(StopBy)
 
     def __init__(
         self, policy: Policy | None = None, *, stop: StopBy = "raise", on_trip: Callable[[Trip], Any] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        if stop not in get_args(StopBy):
-            raise ValueError(f"unknown stop {stop!r}; valid are {', '.join(get_args(StopBy))}")
+        if stop not in self._stops:
+            raise ValueError(f"unknown stop {stop!r}; valid are {', '.join(self._stops)}")
         self._stop = stop
         self._runs = FrameworkRuns(policy, on_trip, telemetry)
         self._tools = GuardedTools(guarded_tool)
@@ -89,10 +109,6 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
         """Names the run."""
         return {RUN: secrets.token_hex(8)}
 
-    async def abefore_agent(self, state: GuardState, runtime: Runtime[Any]) -> dict[str, Any]:
-        """Names the run."""
-        return self.before_agent(state, runtime)
-
     @hook_config(can_jump_to=["end"])
     def before_model(self, state: GuardState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """The gate: a stopped run makes no further model call."""
@@ -100,6 +116,8 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
         trip = at_model(self._place(state, config))
         if trip is None:
             return None
+        manager: Any = config.get("callbacks")
+        show(trip, getattr(manager, "handlers", ()), getattr(manager, "parent_run_id", None))
         if self._stop == "end":
             last = AIMessage(content=f"Stopped: {trip.why}", response_metadata={"toolguard": trip.to_dict()})
             return {"jump_to": "end", "messages": [last]}
@@ -109,62 +127,42 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
         if self._stop == "drain" and control is not None:
             control.request_drain(Reason(trip))
             return None
-        kept = {name: config.get("configurable", {}).get(name) for name in ("thread_id", "checkpoint_id")}
-        raise LangChainStopped(trip, {"messages": list(state["messages"]), **kept})
+        raise stopped(trip, state, config.get("configurable", {}))
 
-    @hook_config(can_jump_to=["end"])
-    async def abefore_model(self, state: GuardState, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """The gate: a stopped run makes no further model call."""
-        return self.before_model(state, runtime)
+    def after_agent(self, state: GuardState, runtime: Runtime[Any]) -> None:
+        """Notes that the run is over; LangChain comes here only where it is not to be resumed."""
+        place = self._place(state, get_config())
+        if place is not None:
+            self._runs.end(place)
+
+    abefore_agent, abefore_model, aafter_agent = map(_twin, (before_agent, before_model, after_agent))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Runs the call, or answers why it was not run."""
-        with self._call(request, asynchronous=False) as call:
-            if call.answer is None:
-                call.answer = handler(request)
-        return call.answer
+        attempt = self._attempt(request, asynchronous=False)
+        if attempt is None:
+            return handler(request)
+        return made(attempt, Answered(request.tool_call), lambda: handler(_traced(request, attempt)))
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Runs the call, or answers why it was not run."""
-        with self._call(request, asynchronous=True) as call:
-            if call.answer is None:
-                call.answer = await handler(request)
-        return call.answer
-
-    @contextmanager
-    def _call(self, request: ToolCallRequest, *, asynchronous: bool) -> Iterator[SimpleNamespace]:
-        call, attempt = SimpleNamespace(answer=None), self._attempt(request, asynchronous=asynchronous)
-        if attempt is None or attempt.refused is not None:
-            call.answer = refusal(request, attempt.error()) if attempt is not None else None
-            yield call
-            return
-        attempt.enter()
-        try:
-            yield call
-        except BaseException as error:
-            attempt.leave()
-            opened = stop_in(error)
-            attempt.raised(opened or error)
-            if opened is None or not dealt_with(attempt, opened):
-                raise
-            call.answer = refusal(request, opened)
-        else:
-            attempt.leave()
-            attempt.returned(said(call.answer), ended(call.answer))
-            advise(call.answer, attempt.nudges)
+        attempt = self._attempt(request, asynchronous=True)
+        if attempt is None:
+            return await handler(request)
+        return await made_async(attempt, Answered(request.tool_call), lambda: handler(_traced(request, attempt)))
 
     def _attempt(self, request: ToolCallRequest, *, asynchronous: bool) -> Attempt | None:
         call, config = request.tool_call, request.runtime.config
         place = self._place(request.state, config)
         if place is None or counted(place.run_id, call["id"]):
             return None
-        asking = next((one for one in reversed(request.state["messages"]) if isinstance(one, AIMessage)), AIMessage(""))
+        asked = asking(request.state)
         return self._tools.of(call["name"], request.tool, asynchronous=asynchronous).attempt(
             place,
             call["args"] if isinstance(call["args"], dict) else str(call["args"]),
-            call_id=call["id"], batch=asking.id, siblings=len(asking.tool_calls),
+            call_id=call["id"], batch=asked.id, siblings=len(asked.tool_calls),
             agent=(config.get("metadata") or {}).get("lc_agent_name"),
-            reached=request.tool is not None,
+            reached=request.tool is not None, traced=not instrumented_by(OTHERS),
         )  # fmt: skip
 
     def _place(self, state: Any, config: Mapping[str, Any]) -> Place | None:

@@ -233,10 +233,13 @@ def test_command_reads_our_settings(tmp_path):
     assert result == ["LangChainStopped", 3, 3]
 
 
-def test_example():
-    """The example in examples/ runs as it stands and shows a stop."""
-    out = run_python(
-        f"import runpy; runpy.run_path({str(HERE.parent / 'examples' / 'agent.py')!r}, run_name='__main__')"
-    )
-    assert "stopped:" in out
-    assert "each call answered" in out
+@pytest.mark.parametrize("name", ["agent.py", "own_graph.py"])
+def test_example(name):
+    """Each example runs as it stands: endless without the guard, stopped with it, and its history goes on."""
+    done = run_python(f"import runpy; runpy.run_path({str(HERE.parent / 'examples' / name)!r}, run_name='__main__')")
+    first, stopped, report, last = done.splitlines()
+    assert first == "without the guard: still searching after 50 turns"
+    assert stopped.startswith("stopped: ")
+    calls = int(report.partition("'calls': ")[2].partition(",")[0])
+    assert 2 <= calls <= 8
+    assert last == "next run: I found nothing."
