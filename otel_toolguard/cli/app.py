@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines, and nothing else, on standard output.")]
+Store = Annotated[str | None, typer.Option(metavar="URL", help="The shared store; else that of TOOLGUARD_STORE.")]
 
 
 def run() -> None:
@@ -163,6 +164,53 @@ def export_case(
 
     _finish(lambda: work(target, log=log, session=session, output=output, profile=profile, policy=policy, force=force,
                          as_json=as_json))  # fmt: skip
+
+
+@app.command()
+def stop(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is listed by session.audit().")],
+    store: Store = None,
+    create: Annotated[bool, typer.Option("--create", help="Also if the store has no such session yet.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Stop a session from outside: its agents end at their next model boundary, and none of their tools runs again.
+
+    It holds for all of its runs, in every process that shares the store, until "reset". Exits with 1 if the store has
+    no such session or cannot be used.
+    """
+    from otel_toolguard.cli.operate import stop as work
+
+    _finish(lambda: work(session, url=store, reason=reason, create=create, as_json=as_json))
+
+
+@app.command()
+def reset(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is listed by session.audit().")],
+    store: Store = None,
+    ceilings: Annotated[bool, typer.Option("--ceilings", help="Also what counts towards ceilings.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a stopped session go on: clears stop, rings, streaks and refusals of all of its runs.
+
+    Which rules are ceilings is what TOOLGUARD_CONFIG and TOOLGUARD_PROFILE say here: set them as the agents have them.
+    """
+    from otel_toolguard.cli.operate import reset as work
+
+    _finish(lambda: work(session, url=store, reason=reason, ceilings=ceilings, as_json=as_json))
+
+
+@app.command()
+def sessions(
+    store: Store = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many are shown.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List the sessions of a store, the newest first. Looking changes nothing: none of them lives longer by it."""
+    from otel_toolguard.cli.operate import sessions as work
+
+    _finish(lambda: work(url=store, limit=limit, as_json=as_json))
 
 
 @app.command()

@@ -146,6 +146,18 @@ class SQLiteStore:
         """
         return self._file.read(self._tables.listed, self._deadline())
 
+    def peek(self, session_id: str) -> SessionState | None:
+        """A session as it is in the file, to be looked at: unlike a step this is no sign of life, and writes nothing.
+
+        None if the file has none of that id, or it has expired.
+
+        Raises:
+            FileFault: The file, or this session in it, cannot be read.
+        """
+        kept = Kept(session_id)
+        self._file.read(lambda connection: self._tables.read(connection, kept, self._clock()), self._deadline())
+        return kept.state if kept.parts else None
+
     def __len__(self) -> int:
         return len(self.sessions())
 
