@@ -54,6 +54,34 @@ def tool_node_wrappers(
     return {"wrap_tool_call": guard.wrap_tool_call, "awrap_tool_call": guard.awrap_tool_call}
 
 
+def guarding(original: Any, telemetry: Telemetry | None, by_middleware: ContextVar[bool]) -> Any:
+    """``ToolNode.__init__`` that puts the wrappers on, within any that the user gave; the node of an agent has ours."""
+    wrappers = tool_node_wrappers(telemetry=telemetry)
+
+    @functools.wraps(original)
+    def init(node: Any, *args: Any, **kwargs: Any) -> None:
+        users = {name: kwargs.get(name) for name in wrappers}
+        guarded = any(isinstance(getattr(one, "__self__", None), _NodeGuard) for one in users.values())
+        if not guarded and not by_middleware.get():
+            kwargs |= {name: _within(users[name], ours) for name, ours in wrappers.items()}
+            if users["wrap_tool_call"] is not None and users["awrap_tool_call"] is None:
+                kwargs["awrap_tool_call"] = None  # a sync wrapper alone is used for both
+        original(node, *args, **kwargs)
+
+    return init
+
+
+def _within(users: Any, ours: Any) -> Any:
+    """Our wrapper around the call, the user's around ours."""
+    if users is None:
+        return ours
+    return functools.wraps(users)(lambda request, handler: users(request, functools.partial(_inner, ours, handler)))
+
+
+def _inner(ours: Any, handler: Any, request: ToolCallRequest) -> Any:
+    return ours(request, handler)
+
+
 class _NodeGuard(ToolGuardMiddleware):
     """The middleware's way with a call, in a run that the gate knows."""
 

@@ -19,6 +19,7 @@ from otel_toolguard_langchain import ToolGuardLangChainInstrumentor, ToolGuardMi
 
 from otel_toolguard import CircuitOpen, Session
 
+from . import graphs as g
 from . import scripted as s
 
 HERE = Path(__file__).parent
@@ -53,6 +54,54 @@ def test_explicit_middleware_is_left_alone(instrumentor, traced):
     with pytest.raises(CircuitOpen):
         agents.create_agent(model, [seen.tool], middleware=[guard]).invoke(s.ask())
     assert (seen.bodies, len(traced.spans())) == (3, 3)
+
+
+@pytest.mark.parametrize("kind", g.MODELS.values(), ids=g.MODELS)
+@pytest.mark.parametrize("run", s.WAYS)
+def test_instrumented_graph_is_stopped(run, kind, instrumentor, traced):
+    """A graph of one's own, with a tool node that knows nothing of the guard, is stopped before its next model call."""
+    seen, model = s.look_up(), s.model(s.for_ever("search"))
+    with pytest.raises(CircuitOpen) as caught:
+        run(g.graph(model, g.ToolNode([seen.tool]), kind=kind), s.ask())
+    assert seen.bodies == model.asked == len(traced.spans()) == caught.value.trip.at_call
+    assert s.mispaired(caught.value.partial["messages"]) == ""
+
+
+@pytest.mark.parametrize("run", s.WAYS)
+def test_wrappers_of_the_user_go_on(run, instrumentor, traced):
+    """What the user wrapped around the tools of a node stands around the guard, and sees refusals as answers."""
+    told = []
+
+    def wrap(request, handler):
+        told.append(handler(request))
+        return told[-1]
+
+    seen, model = s.look_up(), s.model(s.for_ever("search", batch=3))
+    with Session(policy=s.ceiling(5)), pytest.raises(CircuitOpen):
+        run(g.graph(model, g.ToolNode([seen.tool], wrap_tool_call=wrap)), s.ask())
+    assert (seen.bodies, [one.status for one in told].count("error"), len(told)) == (5, 1, 6)
+
+
+@pytest.mark.parametrize("run", s.WAYS)
+def test_wrappers_put_on_by_hand_are_the_only_ones(run, instrumentor, traced):
+    """A node that has the wrappers gets no second ones: one span per call, and the rules given there."""
+    seen, model = s.look_up(), s.model(s.for_ever("search"))
+    node = g.tools_in([seen.tool], s.repeat(3), telemetry=traced.telemetry)
+    with pytest.raises(CircuitOpen):
+        run(g.graph(model, node), s.ask())
+    assert (seen.bodies, len(traced.spans())) == (3, 3)
+
+
+def test_tool_node_is_restored():
+    """Tool nodes are made by the very original again once the guard is off."""
+    instrumentor, kind = ToolGuardLangChainInstrumentor(), g.ToolNode
+    original = vars(kind)["__init__"]
+    instrumentor.instrument()
+    try:
+        assert vars(kind)["__init__"] is not original
+    finally:
+        instrumentor.uninstrument()
+    assert vars(kind)["__init__"] is original
 
 
 def test_every_binding_is_replaced_and_restored(monkeypatch):
