@@ -214,6 +214,28 @@ def sessions(
 
 
 @app.command()
+def hook(
+    on_error: Annotated[
+        str, typer.Option("--on-error", metavar="allow|deny", help="What becomes of a call that cannot be judged.")
+    ] = "allow",
+    show: Annotated[bool, typer.Option("--print-config", help="Print the settings that install the hook.")] = False,
+    agent: Annotated[
+        str, typer.Option("--for", metavar="claude|codex|gemini", help="With --print-config: for which agent.")
+    ] = "claude",
+) -> None:
+    """Guard a coding agent from its hooks: Claude Code, Codex, Gemini CLI. JSON on standard input and output.
+
+    Sessions are kept where TOOLGUARD_STORE says, else in the usual SQLite file. The exit code is 0 whatever happens.
+    """
+    from otel_toolguard.cli.hook import AGENTS, ON_ERROR, print_config
+    from otel_toolguard.cli.hook import hook as work
+
+    if on_error not in ON_ERROR or agent not in AGENTS:
+        raise typer.BadParameter(f"--on-error takes {' or '.join(ON_ERROR)}, --for takes {', '.join(AGENTS)}")
+    _finish(lambda: print_config(agent, on_error) if show else work(on_error))
+
+
+@app.command()
 def demo(
     limit: Annotated[int | None, typer.Option(metavar="N", help="Laps that a repeated cycle may make.")] = None,
     period: Annotated[int | None, typer.Option(metavar="P", help="Calls in one lap of the cycle.")] = None,
