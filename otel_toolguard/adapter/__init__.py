@@ -18,12 +18,13 @@ from otel_toolguard.errors import CircuitOpen, SessionStopped
 from otel_toolguard.guard import unfelt
 from otel_toolguard.outcomes import Ended, failed_result
 from otel_toolguard.place import Place, here
+from otel_toolguard.session import Session
 from otel_toolguard.telemetry.context import session_in_context
 
 __all__ = [
     "Answers", "AnyOf", "Attempt", "CircuitOpen", "Ended", "FrameworkRuns", "GuardedTool", "GuardedTools", "Patches",
-    "Place", "Reason", "Recent", "SessionStopped", "ToolGuardInstrumentor", "advised", "asked", "at_model", "continued",
-    "counted", "dealt_with", "defaults_in", "failed_result", "here", "instrumented_by", "lazily", "made", "made_async",
-    "native", "once", "outside", "overlay", "session_in_context", "stop_in", "stop_of", "telling", "traced_within",
-    "unfelt",
+    "Place", "Reason", "Recent", "Session", "SessionStopped", "ToolGuardInstrumentor", "advised", "asked", "at_model",
+    "continued", "counted", "dealt_with", "defaults_in", "failed_result", "here", "instrumented_by", "lazily", "made",
+    "made_async", "native", "once", "outside", "overlay", "session_in_context", "stop_in", "stop_of", "telling",
+    "traced_within", "unfelt",
 ]  # fmt: skip

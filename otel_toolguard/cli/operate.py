@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_toolguard.cli.check import note, printable
+from otel_toolguard.cli.hook_judge import KEY as HOOK
 from otel_toolguard.controls import reason_of
 from otel_toolguard.errors import SettingsError
 from otel_toolguard.session import Session
@@ -231,7 +232,7 @@ def _lacking(session: Session, state: SessionState | None, *, ceilings: bool) ->
         return []
     counting = [state.rules] if ceilings else [run.rules for run in state.runs.values()]
     known = {plugin.name for plugin in session.policy.chain.plugins}
-    lacking = {name for rules in counting for name in rules}.difference(known)
+    lacking = {name for rules in counting for name in rules}.difference(known, {HOOK})
     return sorted(name for name in lacking if name not in PLUGINS or getattr(PLUGINS[name].rule, "ceiling", False))
 
 

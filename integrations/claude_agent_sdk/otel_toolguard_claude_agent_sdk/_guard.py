@@ -199,7 +199,11 @@ def guard_options(
 
     Returns:
         The guarded options; the same if they are guarded already.
+
+    Raises:
+        SettingsError: Environment or file have a wrong setting; a hook that fails later would let its call run.
     """
+    kit.Session(policy=policy, telemetry=telemetry)
     options = options or ClaudeAgentOptions()
     hooks: dict[Any, list[HookMatcher]] = {event: list(theirs) for event, theirs in (options.hooks or {}).items()}
     known = [hook for matchers in hooks.values() for one in matchers for hook in one.hooks]

@@ -7,14 +7,14 @@ import contextlib
 import logging
 
 import pytest
-from claude_agent_sdk import HookMatcher, PermissionResultAllow, PermissionResultDeny, SdkMcpTool
+from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, PermissionResultAllow, PermissionResultDeny, SdkMcpTool
 from claude_agent_sdk._internal._mcp_compat import build_tool_server
 from mcp.types import CallToolResult, TextContent, Tool
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from otel_toolguard_claude_agent_sdk import _guard, guard_options
 
-from otel_toolguard import CircuitOpen, Policy, Session, guard_tool
+from otel_toolguard import CircuitOpen, Policy, Session, SettingsError, guard_tool
 from otel_toolguard.telemetry import Telemetry
 from otel_toolguard.testing.scripts import DONE, for_ever
 
@@ -291,3 +291,15 @@ def test_changed_arguments_are_what_counts():
 
     with Session(policy=s.repeat(3)):
         assert s.run(cli, can_use_tool=changes)[-1].result == DONE
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("TOOLGUARD_MODE", "nonsense"),
+    ("TOOLGUARD_CONFIG", "/nowhere/toolguard.toml"),
+    ("TOOLGUARD_STORE", "nothing:"),
+])  # fmt: skip
+def test_wrong_settings_are_said_before_anything_runs(monkeypatch, name, value):
+    """A setting that cannot be read is an error where the guard is put on, not a hook that lets every call run."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError):
+        guard_options(ClaudeAgentOptions())

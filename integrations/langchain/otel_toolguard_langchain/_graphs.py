@@ -110,7 +110,7 @@ class _NodeGuard(ToolGuardMiddleware):
             return here.get()
         thread_id = config.get("configurable", {}).get("thread_id")
         run.place = self._runs.place(run.id, thread_id and str(thread_id))
-        run.stop, run.step, run.node = self._stop, told.get("langgraph_step", 0), told[NODE]
+        run.stop, run.node = self._stop, told[NODE]
         run.paused = None
         run.handlers = getattr(config.get("callbacks"), "handlers", ())
         return run.place
@@ -121,7 +121,6 @@ class _Run:
 
     place: Place | None = None
     stop = node = ""
-    step = 0
     paused: UUID | None = None
     handlers: Any = ()
 
@@ -137,7 +136,8 @@ class ToolGuardGate(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self.nodes: Recent[Any, _Run] = Recent(KEPT)
-        self._graphs: Recent[UUID, _Run] = Recent(KEPT)
+        self._steps: Recent[str, int] = Recent(KEPT)  # of nodes
+        self._chains: Recent[UUID, _Run] = Recent(KEPT)  # what runs in a graph, graphs in its nodes included
         self._threads: Recent[Any, _Run] = Recent(KEPT)
         self._continued: Recent[UUID, bool] = Recent(KEPT)
 
@@ -152,17 +152,23 @@ class ToolGuardGate(BaseCallbackHandler):
         told = metadata or {}
         if inputs is None or isinstance(inputs, Command):
             self._continued.of(run_id, lambda: True)
-        if parent_run_id is not None and NODE in told and more.get("name") == told.get("langgraph_node"):
-            run = self._graphs.of(parent_run_id, lambda: self._run(parent_run_id, told))
+        if parent_run_id is None:
+            return
+        run = self._chains.get(parent_run_id)
+        if NODE in told and more.get("name") == told.get("langgraph_node"):
+            run = run or self._chains.of(parent_run_id, lambda: self._run(parent_run_id, told))
             self.nodes.of(told[NODE], lambda: run)
-            if told.get("langgraph_step", 0) > run.step:
+            self._steps.of(told[NODE], lambda: told.get("langgraph_step", 0))
+            if self._is_later(told[NODE], run.node):
                 self._pass(run, inputs, told)
+        if run is not None:
+            self._chains.of(run_id, lambda: run)
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **more: Any) -> None:
         """Lets go of what belongs to a run's caller."""
         self._continued.pop(run_id)
-        run = self._graphs.pop(run_id)
-        if run is not None:
+        run = self._chains.pop(run_id)
+        if run is not None and run.graph == run_id:
             run.handlers = ()
 
     on_chain_error = on_chain_end  # type: ignore[assignment]
@@ -179,6 +185,13 @@ class ToolGuardGate(BaseCallbackHandler):
             self._pass(run, messages[0], told)
 
     on_llm_start = on_chat_model_start  # type: ignore[assignment]
+
+    def _is_later(self, node: str, tools: str) -> bool:
+        """Whether a node is of a later step than the last tools, or lies in one that is; nodes beside them are not."""
+        for one, other in zip(_path(node), _path(tools), strict=False):
+            if one != other:
+                return (self._steps.get(one) or 0) > (self._steps.get(other) or 0)
+        return False
 
     def _run(self, graph: UUID, told: Mapping[str, Any]) -> _Run:
         """A new run; where a thread goes on from where it was left, the one of then."""
@@ -198,6 +211,12 @@ class ToolGuardGate(BaseCallbackHandler):
             run.paused = run.graph
             raise GraphInterrupt((Interrupt.from_ns(trip.to_dict(), told[NODE]),))
         raise stopped(trip, state, told)
+
+
+def _path(node: str) -> list[str]:
+    """A node, after those that its graph is in."""
+    parts = node.split("|")
+    return ["|".join(parts[: end + 1]) for end in range(len(parts))]
 
 
 GATE = ToolGuardGate()

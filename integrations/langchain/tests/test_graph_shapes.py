@@ -54,6 +54,41 @@ def test_a_tool_node_that_is_sent_single_calls(run):
     assert s.mispaired(caught.value.partial["messages"]) == ""
 
 
+@pytest.mark.parametrize("how", ["a node that is a graph", "a function that calls one", "sent single calls"])
+@pytest.mark.parametrize("kind", g.MODELS.values(), ids=g.MODELS)
+@pytest.mark.parametrize("run", s.WAYS)
+def test_tools_in_a_graph_of_their_own(run, kind, how):
+    """Tools in a graph within the graph of the model belong to the run of that, whose next step is not made."""
+    seen, model = s.look_up(), s.model(s.always_new("search", batch=3))
+    tools = StateGraph(MessagesState)
+    tools.add_node("tools", g.tools_in([seen.tool], s.ceiling(7)))
+    tools.add_edge(START, "tools")
+    inner = tools.compile()
+
+    def function(state):
+        return {"messages": inner.invoke({"messages": state["messages"]})["messages"][len(state["messages"]) :]}
+
+    def each(state):
+        last = state["messages"][-1]
+        return [
+            Send("inner", {"messages": [last.model_copy(update={"tool_calls": [call]})]}) for call in last.tool_calls
+        ]
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", kind(model))
+    builder.add_node("inner", inner if how == "a node that is a graph" else function)
+    builder.add_edge(START, "model")
+    if how == "sent single calls":
+        builder.add_conditional_edges("model", each, ["inner"])
+    else:
+        builder.add_edge("model", "inner")
+    builder.add_edge("inner", "model")
+    with pytest.raises(CircuitOpen) as caught:
+        run(builder.compile(), s.ask(), FEW)
+    assert (seen.bodies, model.asked) == (7, 3)
+    assert s.mispaired(caught.value.partial["messages"]) == ""
+
+
 @pytest.mark.parametrize("outer_kind", ["agent", "graph"])
 @pytest.mark.parametrize("run", s.WAYS)
 def test_a_graph_in_a_tool(run, outer_kind):
