@@ -45,6 +45,7 @@ def _of(key: str) -> Callable[[Mapping[str, float]], float]:
 _WRAPT = ("wrapt", _of("wrapt"))
 _BARE_SPAN = ("bare span", _of("bare_span"))
 _UTIL_GENAI = ("util-genai", _of("util_genai"))
+_PASS = ("python -c pass", _of("start_pass"))
 _UNSAMPLED = ("unsampled span", _of("unsampled_span"))
 
 TABLE: dict[str, tuple[Row, ...]] = {
@@ -100,6 +101,14 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("parsing only, calls as hashes", _of("parse_hashes")),
         Row("replay, calls as hashes", _of("replay_hashes"), ("parsing", _of("parse_hashes")), 0.2, at_least=True),
         Row("start-up of the command", lambda f: f["replay_start_up"] * 1000, unit="ms"),
+    ),
+    "hook": (
+        Row("python -c pass", _of("start_pass"), unit="ms"),
+        Row("a new prompt", _of("start_prompt"), _PASS, unit="ms"),
+        Row("before a tool", _of("start_pre"), _PASS, unit="ms"),
+        Row("after a tool", _of("start_post"), _PASS, unit="ms"),
+        Row("before a tool, over python -c pass", lambda f: f["start_pre"] - f["start_pass"], budget=150.0, unit="ms"),
+        Row("after a tool, over python -c pass", lambda f: f["start_post"] - f["start_pass"], budget=150.0, unit="ms"),
     ),
 }  # fmt: skip
 

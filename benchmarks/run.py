@@ -36,6 +36,7 @@ CHILDREN: dict[str, tuple[str, str, dict[str, str], bool]] = {
     "memory": ("growth", "memory", OFF, False),
     "masking": ("growth", "masking", OFF, False),
     "replay": ("replaying", "replay", OFF, False),
+    "hook": ("starting", "hook", {}, True),
 }
 
 
