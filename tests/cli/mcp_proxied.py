@@ -57,6 +57,11 @@ if "lame" in sys.argv:
 while "deaf" in sys.argv:
     signal.pause()
 """
+# As from a terminal: whatever is started in the background of a shell has SIGINT ignored, its children too.
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from otel_toolguard.cli import main; main()"
+)
 REPEAT = '[[tool_plugins]]\nplugin = "repeat_guard"\nlimit = 3\n'
 
 
@@ -71,7 +76,7 @@ class Proxied:
         (folder / "server.py").write_text(SERVER, encoding="utf-8")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TOOLGUARD_"))}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from otel_toolguard.cli import main; main()", "mcp-proxy", *options, "--",
+            [sys.executable, "-c", MAIN, "mcp-proxy", *options, "--",
              sys.executable, str(folder / "server.py"), str(self.log), *server],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=kept | {"TOOLGUARD_CONFIG": str(config)} | dict(env),
