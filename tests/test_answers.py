@@ -98,3 +98,22 @@ def test_stop_of_another_session_inside_a_call_is_its_answer():
         other.stop("test")
         stop = SessionStopped(other.trip)
     assert call(Told(), raising(stop))[0] == {"refused": stop.trip.rule}
+
+
+class Unreadable(Answers):
+    """Answers that nobody can read."""
+
+    def ended(self, answer):
+        raise ValueError("hostile")
+
+    failure = said = ended
+
+    def advised(self, answer, nudges):
+        raise ValueError("hostile")
+
+
+def test_answer_that_cannot_be_read_is_not_felt():
+    """Where our own reading of an answer or an exception fails, the caller gets it as it came."""
+    error = KeyError("no")
+    assert call(Unreadable(), lambda: "fine") == ("fine", 0)
+    assert call(Unreadable(), raising(error)) == (error, 1)

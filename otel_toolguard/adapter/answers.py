@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 from otel_toolguard.adapter.runs import stop_of
 from otel_toolguard.adapter.stops import stop_in
 from otel_toolguard.errors import SessionStopped
+from otel_toolguard.guard import unfelt
+from otel_toolguard.outcomes import Ended
+from otel_toolguard.telemetry.content import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
 
     from otel_toolguard.attempt import Attempt
     from otel_toolguard.errors import CircuitOpen
-    from otel_toolguard.outcomes import Ended
 
 
 def dealt_with(attempt: Attempt, error: CircuitOpen) -> bool:
@@ -71,23 +73,44 @@ class _Made:
     ) -> bool:
         attempt, answers = self._attempt, self._answers
         attempt.leave()
-        ended = answers.ended(self.answer) if error is None else answers.failure(error)
-        if not isinstance(ended, BaseException):
-            attempt.returned(answers.said(self.answer), ended)
-            self.answer = answers.advised(self.answer, attempt.nudges)
-            return True
-        opened = stop_in(ended)
-        attempt.raised(opened or ended)
+        opened = settle(attempt, answers, self.answer, error)
         if opened is not None and dealt_with(attempt, opened):
             self.answer = answers.refusal(opened)
-        elif error is None:
-            self.answer = answers.advised(self.answer, attempt.nudges)
-        else:
-            told = answers.advised(error, attempt.nudges)
-            if told is error:
-                return False
+            return True
+        told = _advised(attempt, answers, self.answer if error is None else error)
+        if error is None:
+            self.answer = told
+        elif told is not error:
             raise told from error
-        return True
+        return told is not error
+
+
+def settle(attempt: Attempt, answers: Answers, answer: Any, error: BaseException | None) -> CircuitOpen | None:
+    """Settles a call by its answer, or by what was raised; returns the circuit that opened inside it.
+
+    An answer that cannot be read is nobody's failure: how such a call ended is unknown.
+    """
+    said: Any = NOTHING
+    try:
+        ended = answers.ended(answer) if error is None else answers.failure(error)
+        said = said if error is not None else answers.said(answer)
+    except Exception as fault:
+        unfelt("read an answer", fault)
+        ended = Ended("unknown") if error is None else error
+    if not isinstance(ended, BaseException):
+        attempt.returned(said, ended)
+        return None
+    opened = stop_in(ended)
+    attempt.raised(opened or ended)
+    return opened
+
+
+def _advised(attempt: Attempt, answers: Answers, answer: Any) -> Any:
+    try:
+        return answers.advised(answer, attempt.nudges)
+    except Exception as fault:
+        unfelt("advise a model", fault)
+        return answer
 
 
 def made(attempt: Attempt, answers: Answers, send: Callable[[], Any]) -> Any:

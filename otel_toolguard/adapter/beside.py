@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.adapter.stops import stop_in
+from otel_toolguard.adapter.answers import settle
 from otel_toolguard.tool_objects import is_tool_object, rewrapped
 
 if TYPE_CHECKING:
@@ -64,10 +64,6 @@ def _settling(attempt: Attempt, answers: Answers) -> Iterator[SimpleNamespace]:
         try:
             yield call
         except BaseException as error:
-            attempt.raised(stop_in(error) or error)
+            settle(attempt, answers, None, error)
             raise
-        ended = answers.ended(call.result)
-        if isinstance(ended, BaseException):
-            attempt.raised(ended)
-        else:
-            attempt.returned(answers.said(call.result), ended)
+        settle(attempt, answers, call.result, None)
