@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_toolguard.cli.hook_events import BEFORE, COMMANDS, Answer, Event, Unreadable, config, read, told
+from otel_toolguard.cli.mcp_frames import value_of
 
 if TYPE_CHECKING:
     from otel_toolguard.stores import SessionStore
@@ -101,10 +102,14 @@ def _event(given_in: Any) -> Event | None:
         while stream.read(1 << 20):  # whoever writes shall not find the pipe closed
             pass
         raise Unreadable(f"the input has more than {INPUT_LIMIT >> 20} MiB")
+    text = data.decode("utf-8-sig", "replace")
     try:
-        given = json.loads(data.decode("utf-8-sig", "replace"))
+        given = json.loads(text)
     except (ValueError, RecursionError) as fault:
-        raise Unreadable("the input is no JSON" if isinstance(fault, ValueError) else "the input is too deep") from None
+        given = value_of(text)  # an argument that Python does not read must be no way round the guard
+        if not isinstance(given, dict) or "hook_event_name" not in given:
+            kind = "no JSON" if isinstance(fault, ValueError) else "too deep"
+            raise Unreadable(f"the input is {kind}") from None
     return read(given)
 
 

@@ -154,6 +154,25 @@ def test_deep_arguments_and_results_are_judged(depth, told):
         assert told(event.encode()) == {}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [b"9" * 5_000, b"[" * 3_000 + b"]" * 3_000, b'{"b":' * 3_000 + b"1" + b"}" * 3_000, b'"\\u0000", "c": "\x01"'],
+    ids=["digits", "lists", "objects", "a control character"],
+)
+def test_arguments_that_python_does_not_read_are_no_way_round(said, limited):
+    """A call whose arguments Python's JSON reader refuses is judged like any other, and so is a result."""
+
+    def raw(event, field):
+        return json.dumps(event | {field: {"a": "HERE"}}).encode().replace(b'"HERE"', said)
+
+    for number in range(3):
+        assert limited(raw(before(number), "tool_input")) == {}
+        answer = limited(raw(after(number, tool_input={}), "tool_response"))
+    assert answer["continue"] is False
+    other = limited(raw(before(9, tool_name="Other"), "tool_input"))
+    assert other["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
 def test_failures_are_settled(end, told, tmp_path):
     """``PostToolUseFailure`` gives the place back, whether the call failed or was interrupted."""
