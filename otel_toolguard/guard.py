@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.core.canonical import FORM_VERSION
+from otel_toolguard.core.state import AFRESH
 from otel_toolguard.stores.memory import MemoryStore
 from otel_toolguard.tool import hushed
 from otel_toolguard.trip_log import log_trip
@@ -137,11 +138,5 @@ class Guard:
 
 
 def _start_fresh(state: SessionState, key_id: str) -> None:
-    if state.key_id:
-        logger.warning(
-            "session %s was signed under another key or by another version: its counters start afresh", state.id
-        )
-        state.runs.clear()
-        state.rules.clear()
-        state.calls = 0
-    state.key_id, state.form = key_id, FORM_VERSION
+    if state.begin_under(key_id, FORM_VERSION):
+        _log(logging.WARNING, AFRESH.format(state.id))

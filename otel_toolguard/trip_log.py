@@ -32,7 +32,7 @@ _logger = logging.getLogger("otel_toolguard")
 _places: dict[str, str] = {}
 _complained: set[str] = set()
 
-Guard = Any  # otel_toolguard.attempt.Guard, which knows of this
+Guard = Any  # otel_toolguard.guard.Guard, which knows of this
 By = tuple["ToolCall", "Outcome | None"]
 
 

@@ -73,7 +73,7 @@ def at_model(place: Place | None) -> Trip | None:
     """The gate for an adapter's model boundary: ends the turn's batch; returns why the run may go no further."""
     if place is not None and place.guard.judges:
         guard, run_id = place.guard, place.run_id
-        settled = guard.transact(lambda state: guard.policy.chain.close_batch(state, run_id, guard.clock()))
+        settled = guard.transact(guard.chain.close_batch, run_id, guard.clock())
         if settled.trip is not None or settled.would_trip is not None:
             guard.tell(settled.trip or settled.would_trip, None, observed_only=settled.trip is None)
     return stop_of(place)

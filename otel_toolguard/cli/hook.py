@@ -15,7 +15,6 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_toolguard.cli.hook_events import BEFORE, COMMANDS, Answer, Event, Unreadable, config, read, told
-from otel_toolguard.cli.mcp_frames import value_of
 
 if TYPE_CHECKING:
     from otel_toolguard.stores import SessionStore
@@ -106,6 +105,8 @@ def _event(given_in: Any) -> Event | None:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as fault:
+        from otel_toolguard.cli.mcp_frames import value_of  # seldom needed, and every event waits for what is loaded
+
         given = value_of(text)  # an argument that Python does not read must be no way round the guard
         if not isinstance(given, dict) or "hook_event_name" not in given:
             kind = "no JSON" if isinstance(fault, ValueError) else "too deep"

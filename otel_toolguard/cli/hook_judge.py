@@ -15,6 +15,7 @@ from otel_toolguard.cli.hook_events import AFTER, BEFORE, PROMPT, Answer, Event
 from otel_toolguard.core.call import Outcome, ToolCall
 from otel_toolguard.core.canonical import FORM_VERSION, Signer
 from otel_toolguard.core.decision import SILENT, Permit, Refuse
+from otel_toolguard.core.state import AFRESH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,16 +186,8 @@ class Judge:
         signer = self._signer
 
         def checked(state: SessionState) -> Any:
-            if state.key_id != signer.key_id or state.form != FORM_VERSION:
-                if state.key_id:
-                    logger.warning(
-                        "session %s was signed under another key or by another version: its counters start afresh",
-                        state.id,
-                    )
-                    state.runs.clear()
-                    state.rules.clear()
-                    state.calls = 0
-                state.key_id, state.form = signer.key_id, FORM_VERSION
+            if state.begin_under(signer.key_id, FORM_VERSION):
+                logger.warning(AFRESH.format(state.id))
             return step(state)
 
         return self._store.transact(self._session, checked)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from otel_toolguard.core.hooks import Bound
 
 STATE_VERSION = 1
+AFRESH = "session {} was signed under another key or by another version: its counters start afresh"
 SIGNATURES_KEPT = 4096  # counts per signature and run; beyond it the oldest is forgotten
 TOOLS_KEPT = 256
 PAUSED_KEPT = 256
@@ -241,6 +242,16 @@ class SessionState:
     def in_flight(self) -> int:
         """Calls whose bodies are running, over all runs."""
         return sum(len(run.flight) for run in self.runs.values())
+
+    def begin_under(self, key_id: str, form: int) -> bool:
+        """Starts afresh where signatures are of another key or canonical form; whether something was forgotten so."""
+        other = bool(self.key_id) and (self.key_id, self.form) != (key_id, form)
+        if other:
+            self.runs.clear()
+            self.rules.clear()
+            self.calls = 0
+        self.key_id, self.form = key_id, form
+        return other
 
     def to_plain(self) -> dict[str, Any]:
         """The session as JSON values."""
