@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -271,6 +272,27 @@ def test_another_signature_key_starts_afresh(caplog):
             look(2)
             assert run.trip is None
     assert "start afresh" in caplog.text
+
+
+def test_a_log_that_fails_does_not_keep_a_session_from_starting_afresh():
+    """Where the application's own filter raises at that warning, the calls under the new key are judged all the same."""
+    kept, logger = MemoryStore(), logging.getLogger("otel_toolguard")
+
+    def fails(record):
+        raise RuntimeError("a filter of the application's")
+
+    rules = {"plugins": [{"plugin": "call_ceiling", "tools": {"look": 2}}]}
+    with session(store=kept, policy=Policy(**rules, signature_key="one")):
+        look(1)
+    logger.addFilter(fails)
+    try:
+        with session(store=kept, policy=Policy(**rules, signature_key="two")):
+            look(1)
+            look(2)
+            with pytest.raises(CircuitOpen):
+                look(3)
+    finally:
+        logger.removeFilter(fails)
 
 
 def test_a_block_speaks_of_the_framework_run_that_was_stopped_inside_it():
