@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from otel_toolguard.core.call import Outcome
 from otel_toolguard.core.canonical import fingerprints
 from otel_toolguard.core.commands import command_text
-from otel_toolguard.core.failures import is_transient
+from otel_toolguard.core.failures import EXIT_CODES, MESSAGE_LIMIT, TOOL_ERROR, is_transient
 from otel_toolguard.core.shell import exit_one_is_an_answer
 from otel_toolguard.errors import CircuitOpen
-from otel_toolguard.telemetry.attributes import CIRCUIT_OPEN, TOOL_ERROR
+from otel_toolguard.telemetry.attributes import CIRCUIT_OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from otel_toolguard.core.call import Failure, OutcomeKind, ToolCall
     from otel_toolguard.core.canonical import Signer
 
-MESSAGE_LIMIT = 4096  # characters of a failure that are kept
 # Exceptions by which a framework pauses or redirects a run; known by name, for the framework need not be installed.
 CONTROL_FLOW = frozenset({
     "langgraph.errors.GraphBubbleUp",
     "pydantic_ai.exceptions.ApprovalRequired",
     "pydantic_ai.exceptions.CallDeferred",
 })  # fmt: skip
-_EXIT_CODES = ("exit_code", "returncode", "exitCode", "exit_status")
 
 
 class Ended(NamedTuple):
@@ -136,7 +134,7 @@ def _exit_code(result: Any) -> int:
     if isinstance(result, (str, bytes, int, float, list)) or result is None:
         return 0
     if isinstance(result, dict):
-        code = next((result[name] for name in _EXIT_CODES if name in result), 0)
+        code = next((result[name] for name in EXIT_CODES if name in result), 0)
     else:
         code = getattr(result, "returncode", 0)
     return code if isinstance(code, int) and not isinstance(code, bool) else 0

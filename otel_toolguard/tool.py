@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from otel_toolguard.core.call import ToolCall
 from otel_toolguard.core.canonical import canonical
 from otel_toolguard.core.classify import Classified, classify, is_shell_like
-from otel_toolguard.core.commands import COMMAND_ARGUMENTS, command_text
+from otel_toolguard.core.commands import COMMAND_ARGUMENTS, DIRECTORY_ARGUMENTS, command_text
 from otel_toolguard.core.masks import MASK_LIMIT, digits
 from otel_toolguard.core.projection import folded, part_of
 from otel_toolguard.settings import POLLER_PATIENCE
@@ -27,7 +27,6 @@ REMEMBERED = 1024  # commands, and arguments, whose class and shape a tool remem
 BRIEF = 256  # characters of arguments that are masked faster than looked up
 REMEMBERED_TEXT = 2048  # characters of the longest of them
 HERE = "\0here"  # the process's own working directory
-_DIRECTORY = ("cwd", "working_dir", "working_directory", "workdir")
 
 
 class Tool:
@@ -281,7 +280,7 @@ def _decides(name: str, word: str) -> bool:
 
 def _world(arguments: Mapping[str, Any]) -> str | None:
     """Where a shell command runs: what the call says, else where the process is; None if that is gone."""
-    for name in _DIRECTORY:
+    for name in DIRECTORY_ARGUMENTS:
         said = arguments.get(name)
         if issubclass(type(said), str):
             return str.__str__(said)

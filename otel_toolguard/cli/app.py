@@ -63,7 +63,7 @@ def _options(
 ) -> None:
     """Loop and runaway guard for the tool calls of agents.
 
-    Exit codes: 0 done, trips included; 1 bad input lines; 2 usage or settings; 3 trips, with --fail-on-trip.
+    Exit codes: 0 done, trips included; 1 bad input, or not done; 2 usage or settings; 3 trips, with --fail-on-trip.
     """
 
 

@@ -18,8 +18,8 @@ from otel_toolguard.core.call import Outcome, ToolCall
 from otel_toolguard.core.canonical import canonical, fingerprints
 from otel_toolguard.core.chain import Chain
 from otel_toolguard.core.classify import classify, is_shell_like
-from otel_toolguard.core.commands import command_text
-from otel_toolguard.core.failures import is_transient
+from otel_toolguard.core.commands import DIRECTORY_ARGUMENTS, command_text
+from otel_toolguard.core.failures import EXIT_CODES, MESSAGE_LIMIT, TOOL_ERROR, is_transient
 from otel_toolguard.core.masks import MASK_LIMIT, digits
 from otel_toolguard.core.shell import exit_one_is_an_answer
 from otel_toolguard.stores.sqlite_url import usual_path
@@ -36,10 +36,6 @@ NAME = "hook-rules.json"
 KEPT = 16  # settings that the cache remembers
 SECRET = "TOOLGUARD_SIGNATURE_KEY"  # noqa: S105  (the variable's name)
 SOURCES = ("TOOLGUARD_CONFIG", "TOOLGUARD_PROFILE", "TOOLGUARD_MODE", "TOOLGUARD_STRICT", "TOOLGUARD_CAPTURE_ARGUMENTS")
-MESSAGE_LIMIT = 4096  # characters of a failure that are kept
-TOOL_ERROR = "tool_error"
-_DIRECTORY = ("cwd", "working_dir", "working_directory", "workdir")
-_EXIT_CODES = ("exit_code", "returncode", "exitCode", "exit_status")
 
 
 class Rules:
@@ -74,8 +70,9 @@ class Rules:
             where: The directory in which a shell command runs unless it says another.
         """
         named = arguments if isinstance(arguments, dict) else None
-        said = [named[name] for name in _DIRECTORY if isinstance(named.get(name), str)] if named is not None else []
-        world = (said[0] if said else where) if is_shell_like(tool) else None
+        given = named or {}
+        said = (given[name] for name in DIRECTORY_ARGUMENTS if isinstance(given.get(name), str))
+        world = next(said, where) if is_shell_like(tool) else None
         if self.policy is not None:
             from otel_toolguard.tool import Tool  # loads pydantic
 
@@ -248,7 +245,7 @@ def _write(path: Path, entries: dict[str, Any]) -> None:
 
 
 def _exit_code(result: Any) -> int:
-    code = next((result[name] for name in _EXIT_CODES if name in result), 0) if isinstance(result, dict) else 0
+    code = next((result[name] for name in EXIT_CODES if name in result), 0) if isinstance(result, dict) else 0
     return code if isinstance(code, int) and not isinstance(code, bool) else 0
 
 

@@ -57,8 +57,7 @@ class Connections:
                 return Gate(self._shared, carry=self._carry)
         judge, gate = self.fresh()
         if name is not None:
-            self.keep(name, judge, gate)
-            return gate
+            return self.keep(name, judge, gate)
         with self._lock:
             if self._shared is None:
                 self._shared = judge
@@ -66,13 +65,15 @@ class Connections:
                     logger.warning(_SHARED, SESSION)
             return Gate(self._shared, carry=self._carry)
 
-    def keep(self, name: str, judge: Judge, gate: Gate) -> None:
-        """Remembers one under the name that the server gave it."""
+    def keep(self, name: str, judge: Judge, gate: Gate) -> Gate:
+        """Remembers one under the name that the server gave it; returns the gate of that name."""
         with self._lock:
-            self._known[name] = (judge, gate)
-            gone = [self._known.popitem(last=False)[1] for _ in range(len(self._known) - KEPT)]
+            kept = self._known.setdefault(name, (judge, gate))
+            gone = [] if kept[1] is gate else [(judge, gate)]
+            gone += [self._known.popitem(last=False)[1] for _ in range(len(self._known) - KEPT)]
         for each in gone:
             _close(*each)
+        return kept[1]
 
     def end(self, name: str | None) -> None:
         """Forgets one that its client has ended."""

@@ -10,6 +10,7 @@ from otel_toolguard.core.shell import CAP
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+DIRECTORY_ARGUMENTS = ("cwd", "working_dir", "working_directory", "workdir")  # where a call may say where it runs
 COMMAND_ARGUMENTS = ("command", "cmd", "script")  # the only arguments from which command text is read
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+TOOL_ERROR = "tool_error"  # the type of an error that was returned as a value: GenAI and MCP conventions
+MESSAGE_LIMIT = 4096  # characters of a failure that are kept
+EXIT_CODES = ("exit_code", "returncode", "exitCode", "exit_status")  # names under which a result has one
 ENDS = 400  # characters at each end of a message that are looked at: between them a log may quote anything
 _TYPES = (
     "timeout", "timedout", "connectionreset", "ratelimit", "toomanyrequests", "serviceunavailable",

@@ -27,7 +27,6 @@ ERROR_TYPE: Final = "error.type"  # conditional (stable): the call failed or was
 # --- error.type values ---
 CIRCUIT_OPEN: Final = "otel_toolguard.CircuitOpen"  # every refusal, whatever class a framework made of it
 UNKNOWN_TOOL: Final = "(unknown)"  # gen_ai.tool.name on metrics, for names that a model invented
-TOOL_ERROR: Final = "tool_error"  # an error returned as a value: GenAI and MCP conventions
 
 # --- Tool span, ours ---
 TOOL_CLASS: Final = "toolguard.tool.class"  # str, start: read write exec build network mcp agent other

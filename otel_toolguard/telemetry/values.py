@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_toolguard.core.failures import TOOL_ERROR
 from otel_toolguard.telemetry import attributes as names
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def told(
 def error_type(outcome: Outcome) -> str | None:
     """The one value of error.type, on the span and the metric; None for a call that neither failed nor was refused."""
     if outcome.kind == "failed":
-        return text(outcome.error_type or names.TOOL_ERROR)
+        return text(outcome.error_type or TOOL_ERROR)
     return names.CIRCUIT_OPEN if outcome.kind == "refused" else None
 
 

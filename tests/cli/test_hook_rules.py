@@ -60,7 +60,14 @@ def test_a_call_is_described_as_the_library_describes_it(tool, arguments, where)
     policy = Policy.profile("balanced")
     rules = hook_rules.Rules(PLAIN, None)
     said = arguments if isinstance(arguments, dict) else {}
-    world = next((said[name] for name in hook_rules._DIRECTORY if isinstance(said.get(name), str)), where)
+    world = next(
+        (
+            said[name]
+            for name in ("cwd", "working_dir", "working_directory", "workdir")
+            if isinstance(said.get(name), str)
+        ),
+        where,
+    )
     theirs = Tool(tool).call(arguments, policy, SIGNER, "id", agent="a", world=world)
     ours = rules.call(SIGNER, tool, arguments, call_id="id", agent="a", where=where)
     assert repr(plain_of(ours)) == repr(plain_of(theirs))
