@@ -131,7 +131,7 @@ class Session(Controls):
         """Notes that a run makes no more calls; what is known about it stays. None if that was noted before."""
         if not self.guard.judges:
             return None
-        ended: RunEnd | None = self.guard.transact(lambda state: self.policy.chain.end_run(state, run_id))
+        ended: RunEnd | None = self.guard.transact(self.guard.chain.end_run, run_id)
         quiet, telemetry = self.guard.quiet, self.guard.telemetry
         if quiet:
             quiet.difference_update([each for each in list(quiet) if each.partition("|")[0] == run_id])

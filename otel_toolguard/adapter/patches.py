@@ -13,10 +13,10 @@ class Patches:
         self._replaced: list[tuple[Any, Any]] = []
         self._attributes: list[tuple[Any, str, Any, Any]] = []
 
-    def replace(self, original: Any, replacement: Any) -> int:
+    def replace(self, original: Any, replacement: Any) -> None:
         """Replaces each module attribute that is ``original``; call sites import functions by name."""
         self._replaced.append((original, replacement))
-        return _rebind(original, replacement)
+        _rebind(original, replacement)
 
     def replace_attribute(self, owner: type, name: str, replacement: Any) -> None:
         """Replaces what a class itself has under a name: a method is looked up there, wherever it is called from."""
@@ -34,11 +34,8 @@ class Patches:
                 setattr(owner, name, original)
 
 
-def _rebind(old: Any, new: Any) -> int:
-    count = 0
+def _rebind(old: Any, new: Any) -> None:
     for module in list(sys.modules.values()):
         names = [name for name, value in list(getattr(module, "__dict__", {}).items()) if value is old]
         for name in names:
             setattr(module, name, new)
-        count += len(names)
-    return count

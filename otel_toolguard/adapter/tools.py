@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from otel_toolguard.adapter.recent import Recent
 from otel_toolguard.arguments import Binder
 from otel_toolguard.attempt import Attempt
+from otel_toolguard.callables import LAYERS
 from otel_toolguard.decorator import GuardedFunction
 from otel_toolguard.tool import Tool
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from otel_toolguard.place import Place
 
 KEPT = 256  # tool objects that an adapter remembers between calls
-DECORATORS = 16  # looked through on one function; a proxy may claim to wrap itself
 
 
 def asked(arguments: Any) -> Any:
@@ -52,7 +52,7 @@ class GuardedTool:
     ) -> None:  # fmt: skip
         told: Tool | None = None
         self.body = body  # the innermost function: other decorators may stand between the framework and ours
-        for _ in range(DECORATORS):
+        for _ in range(LAYERS):
             for guarded in (self.body, getattr(self.body, "_self_parent", None)):  # a method is bound from its guard
                 told = guarded.guarded_tool if told is None and isinstance(guarded, GuardedFunction) else told
             self.body = getattr(self.body, "__wrapped__", self.body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import logging
 import signal
+import socket
 import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -189,6 +190,7 @@ class _Listener(http.server.ThreadingHTTPServer):
     def __init__(
         self, address: tuple[str, int], upstream: Upstream, connections: Connections, headers: Mapping[str, str]
     ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self.upstream = upstream
         self.connections = connections
@@ -219,7 +221,8 @@ def serve(address: str, upstream: Upstream, connections: Connections, headers: M
     for number in SIGNALS:
         signal.signal(number, signalled)
     threading.Thread(target=listener.serve_forever, daemon=True).start()
-    logger.warning("listening on http://%s:%s%s", *listener.server_address[:2], upstream.path)
+    at, port_at = listener.server_address[:2]
+    logger.warning("listening on http://%s:%s%s", f"[{at!s}]" if ":" in str(at) else at, port_at, upstream.path)
     over.wait()
     listener.server_close()
     connections.close()

@@ -7,11 +7,14 @@ import http.client
 import http.server
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 
 import pytest
+
+from otel_toolguard.cli.mcp_connections import Connections
 
 from .mcp_proxied import REPEAT, refused
 
@@ -195,16 +198,16 @@ def test_nobody_at_the_address(tmp_path):
 
 
 @contextlib.contextmanager
-def listening(folder, *options):
+def listening(folder, *options, at="127.0.0.1"):
     """The proxy on HTTP, and where it listens."""
-    with proxied(folder, *options, "--listen", "127.0.0.1:0") as process:
+    with proxied(folder, *options, "--listen", f"{at}:0") as process:
         said = process.stderr.readline().decode()
         yield process, int(said.rpartition(":")[2].partition("/")[0])
 
 
-def post(port, body, headers=(), method="POST", path="/mcp"):
+def post(port, body, headers=(), method="POST", path="/mcp", at="127.0.0.1"):
     """One request; its status, headers and body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection = http.client.HTTPConnection(at, port)
     sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"} | dict(headers)
     connection.request(method, path, body, sent)
     response = connection.getresponse()
@@ -240,6 +243,39 @@ def test_http_on_both_sides(server, tmp_path):
         assert post(port, b"no json", {SESSION: "s-1"})[0] == 400
         process.terminate()
         assert ended(process)[0] == 143
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_an_address_of_ipv6_is_listened_on(server, tmp_path):
+    """In brackets an address of IPv6 is one to listen on, and one of this machine."""
+    with listening(tmp_path, "--url", server.url, at="[::1]") as (_, port):
+        assert post(port, calling("search"), at="::1")[0] == 200
+        assert post(port, calling("search"), {"Host": "evil.example"}, at="::1")[0] == 403
+
+
+def test_first_requests_at_once_have_one_judge():
+    """However many requests under a new name come at once, one judge has the connection, and the others are closed."""
+    made, ready = [], threading.Barrier(8)
+
+    class Judge:
+        open = True
+
+        def close(self):
+            self.open = False
+
+    def judge():
+        made.append(one := Judge())
+        ready.wait()
+        return one
+
+    connections, found = Connections(judge, carry=False, named=True), []
+    threads = [threading.Thread(target=lambda: found.append(connections.of("s-1"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    assert [each.open for each in made].count(True) == 1
 
 
 def test_clients_without_a_name_share_a_session_and_it_is_said(server, tmp_path):
