@@ -5,7 +5,17 @@ import asyncio
 import pytest
 
 from otel_toolguard import Policy, Session, SessionStopped
-from otel_toolguard.adapter import Answers, FrameworkRuns, GuardedTool, failed_result, made, made_async, stop_of
+from otel_toolguard.adapter import (
+    Answers,
+    FrameworkRuns,
+    GuardedTool,
+    at_model,
+    failed_result,
+    made,
+    made_async,
+    stop_of,
+)
+from otel_toolguard.stores.memory import MemoryStore
 
 POLICY = Policy(plugins=[{"plugin": "call_ceiling", "tools": {"search": 1}}, {"plugin": "tool_stats"}])
 
@@ -117,3 +127,53 @@ def test_answer_that_cannot_be_read_is_not_felt():
     error = KeyError("no")
     assert call(Unreadable(), lambda: "fine") == ("fine", 0)
     assert call(Unreadable(), raising(error)) == (error, 1)
+
+
+def test_text_without_advice_is_the_very_text():
+    """A text of the user's own kind stays the same object where there is nothing to say beside it."""
+
+    class Text(str):
+        __slots__ = ()
+
+    said = Text("fine")
+    assert call(Answers(), lambda: said)[0] is said
+
+
+class Away:
+    """A store that fails from some transaction on."""
+
+    key = b"k" * 16
+
+    def __init__(self, after, error):
+        self.kept, self.left, self.error = MemoryStore(), after, error
+
+    def transact(self, session_id, step):
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return self.kept.transact(session_id, step)
+
+
+@pytest.mark.parametrize("error", [OSError("away"), TimeoutError(), RuntimeError("a bug")])
+@pytest.mark.parametrize("after", range(4))
+def test_store_that_is_away_is_not_felt_at_a_gate(after, error):
+    """A store that fails at any moment of a run stops it nowhere: not at a call, not at a model boundary, not at its end."""
+    runs = FrameworkRuns()
+    with Session(policy=POLICY, store=Away(after, error)):
+        for _ in range(3):
+            place = runs.place("run", None)
+            assert (at_model(place), stop_of(place)) == (None, None)
+            assert made(GuardedTool("look").attempt(place, {}, call_id=None), Answers(), lambda: "fine") == "fine"
+        runs.end(place)
+
+
+def test_store_that_refuses_is_heard_at_a_gate():
+    """A store that says by a ``CircuitOpen`` that it refuses ends the run at the model boundary."""
+    with Session(policy=POLICY) as other:
+        other.stop("test")
+        refusal = SessionStopped(other.trip)
+    with Session(policy=POLICY, store=Away(0, refusal)):
+        place = FrameworkRuns().place("run", None)
+        for gate in (at_model, stop_of):
+            with pytest.raises(SessionStopped):
+                gate(place)

@@ -53,7 +53,7 @@ class Answers:
 
 def advised(text: str, nudges: tuple[str, ...]) -> str:
     """A text with sentences for the model after it."""
-    return "\n\n".join((text, *nudges))
+    return "\n\n".join((text, *nudges)) if nudges else text  # a text of the user's own kind stays that
 
 
 class _Made:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.adapter.recent import Recent
+from otel_toolguard.errors import CircuitOpen
 from otel_toolguard.guard import unfelt
 from otel_toolguard.place import Place, here
 from otel_toolguard.session import Session
@@ -70,12 +71,20 @@ def _ended(session: Session, run_id: str) -> None:
 
 
 def at_model(place: Place | None) -> Trip | None:
-    """The gate for an adapter's model boundary: ends the turn's batch; returns why the run may go no further."""
-    if place is not None and place.guard.judges:
-        guard, run_id = place.guard, place.run_id
-        settled = guard.transact(guard.chain.close_batch, run_id, guard.clock())
-        if settled.trip is not None or settled.would_trip is not None:
-            guard.tell(settled.trip or settled.would_trip, None, observed_only=settled.trip is None)
+    """The gate for an adapter's model boundary: ends the turn's batch; returns why the run may go no further.
+
+    A store that is away stops nobody here; one that refuses, by a ``CircuitOpen``, does.
+    """
+    try:
+        if place is not None and place.guard.judges:
+            guard, run_id = place.guard, place.run_id
+            settled = guard.transact(guard.chain.close_batch, run_id, guard.clock())
+            if settled.trip is not None or settled.would_trip is not None:
+                guard.tell(settled.trip or settled.would_trip, None, observed_only=settled.trip is None)
+    except CircuitOpen:
+        raise
+    except Exception as fault:
+        unfelt("end a turn", fault)
     return stop_of(place)
 
 
@@ -83,13 +92,24 @@ def stop_of(place: Place | None) -> Trip | None:
     """Why a run may go no further: its own stop, or that of a run in one of whose calls it was started."""
     at = place
     while at is not None:
-        trip: Trip | None = at.session.trip_of(at.run_id) if at.guard.judges else None
+        trip = _trip_of(at) if at.guard.judges else None
         if trip is not None:
             return trip
         at = at.outer
         while at is not None and at.inside is None:
             at = at.outer
     return None
+
+
+def _trip_of(place: Place) -> Trip | None:
+    try:
+        found: Trip | None = place.session.trip_of(place.run_id)
+    except CircuitOpen:
+        raise
+    except Exception as fault:
+        unfelt("look for a stop", fault)
+        return None
+    return found
 
 
 def counted(run_id: str, call_id: str | None) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_toolguard import CircuitOpen, Policy, Session, SessionStopped, SettingsError, find_trip, guard_tool
 from otel_toolguard.telemetry import attributes as names
-from otel_toolguard.testing.adapter_hooks import BARE, AdapterHooks, Bodies, Ran, ceiling, repeat
+from otel_toolguard.testing.adapter_hooks import BARE, AdapterHooks, Away, Bodies, Ran, ceiling, repeat
 from otel_toolguard.testing.capture import capture_spans
 from otel_toolguard.testing.expectation import expect
 from otel_toolguard.testing.scripts import DONE, always_new, for_ever, in_turn
@@ -167,6 +167,17 @@ class AdapterContract(AdapterHooks):
             ends.append((ran.history, self.text(ran.kept), tool.ran, ran.asked))
         expect(ends[1], ends[0], "the run's end with the guard, and without")
         self.whole(ran)
+
+    def test_f_store_that_is_away_is_not_felt(self, way: str) -> None:
+        """(f) Where the store fails in every transaction the run ends as it does without the guard."""
+        ends = []
+        for guard in (BARE, "guarded"):
+            tool = Bodies()
+            agent = self.agent([self.tool(tool.function)], [[("search", {})]] * 2, guard=guard)
+            with Session(store=Away()):
+                whole = self.run(agent, way, "Find the word.")
+            ends.append((self.text(whole), tool.ran, self.asked(agent)))
+        expect(ends[1], ends[0], "the run's end with the guard, and without")
 
     def test_g_schema_is_the_bare_tools(self, way: str, kind: str) -> None:
         """(g) What the model is shown is byte for byte what it is shown without guard and decorator."""

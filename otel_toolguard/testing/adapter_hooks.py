@@ -78,6 +78,20 @@ class Ran(NamedTuple):
     report: dict[str, Any]
 
 
+class Away:
+    """A store that is away."""
+
+    key = b"away" * 8
+
+    def transact(self, session_id: str, step: Callable[[Any], Any]) -> Any:
+        """Fails."""
+        raise OSError("the store is away")
+
+    async def transact_async(self, session_id: str, step: Callable[[Any], Any]) -> Any:
+        """Fails."""
+        raise OSError("the store is away")
+
+
 class Bodies:
     """A tool's function, and how often its body ran.
 
