@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from otel_toolguard.cli.export_text import Row
 
 _CALL_KEYS = (("session", "i", "tool"), ("s", "i", "t"))
+_NAMED_MOST = 5
 _BEGINNING = 16  # lines in which a recording's first call must come
 
 
@@ -166,7 +167,11 @@ def _logged(log: str, wanted: str, bad: Any) -> Row:
         return trip.get("id") == wanted, row.get("enforced") is True, trip.get("scope") in ("run", "session")
 
     best = max(map(weight, found))
-    return [row for row in found if weight(row) == best][-1]
+    *others, chosen = [row for row in found if weight(row) == best]
+    if others and chosen["trip"].get("id") != wanted:
+        ids = ", ".join(str(row["trip"].get("id")) for row in reversed(others[-_NAMED_MOST:]))
+        note(f"{log}: the newest of {len(others) + 1} trips of {wanted} is taken; name another by its id: {ids}")
+    return chosen
 
 
 def _check_free(path: str | None, *, force: bool) -> None:

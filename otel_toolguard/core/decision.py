@@ -50,7 +50,7 @@ class Trip:
         limit: The limit that was reached, in the unit of the rule.
         observed: What was counted when it was reached.
         members: The distinct calls of the cycle, in order; empty if the rule knows no cycle.
-        in_flight: Calls whose bodies were running, the tripping one excluded.
+        in_flight: Calls of the session whose bodies were running, the tripping one excluded.
         session_id: The session.
         run_id: The run; None for a stop that holds for the whole session.
         agent: The agent that asked, None if unknown.

@@ -27,7 +27,7 @@ def trip_of(run: RunState, call: ToolCall | None, finding: Finding) -> Trip:
         limit=finding.limit,
         observed=finding.observed,
         members=finding.members,
-        in_flight=tuple(InFlight(*row) for row in run.flight.values()),
+        in_flight=_running(run.session),
         session_id=run.session.id,
         run_id=run.id,
         agent=call.agent if call else None,
@@ -56,9 +56,14 @@ def operator_trip(state: SessionState, reason: str) -> Trip:
         session_id=state.id,
         loop_type="stopped_by_operator",
         at_call=last.calls if last is not None else 0,
-        in_flight=tuple(InFlight(*row) for run in state.runs.values() for row in run.flight.values()),
+        in_flight=_running(state),
         why=f"An operator stopped the session: {reason}; session.reset(reason) would let it go on.",
     )
+
+
+def _running(state: SessionState) -> tuple[InFlight, ...]:
+    """Calls of all runs: a write left half done matters as much where a sibling's run is doing it."""
+    return tuple(InFlight(*row) for run in state.runs.values() for row in run.flight.values())
 
 
 def _unique(*parts: object) -> str:

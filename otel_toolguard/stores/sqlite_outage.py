@@ -109,10 +109,7 @@ class Outage:
             return []
         self._why, self._retry = "", RETRY_FIRST_S
         waiting = list(self._sessions)
-        say(
-            logging.WARNING, "the store %s can be used again; what %d sessions did meanwhile is added to it",
-            self._where, len(waiting),
-        )  # fmt: skip
+        say(logging.WARNING, "the store %s can be used again; what was counted meanwhile is added to it", self._where)
         return waiting
 
     def serve(self, session_id: str, known: Callable[[], dict[str, Any]], step: Callable[[SessionState], T]) -> T:

@@ -350,6 +350,19 @@ def test_a_log_is_asked_by_trip_or_by_session(tmp_path, monkeypatch):
     assert f"{log}:5: is no JSON" in export(log, code=1).stderr
 
 
+def test_a_session_of_several_trips_says_which_was_taken(tmp_path):
+    """Where one session has several trips of one weight the newest is taken, and the ids of the others are named."""
+    trip = tripped("repeat_guard", guard("repeat_guard", limit=5), again, {}).to_dict()
+    log = tmp_path / "trips.jsonl"
+    rows = [{"trip": trip | {"id": f"trip-{number}"}, "enforced": True} for number in (1, 2, 3)]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    said = export(trip["session_id"], "--log", log).stderr
+    assert said.splitlines() == [
+        f"otel-toolguard: {log}: the newest of 3 trips of {trip['session_id']} is taken; name another by its id: trip-2, trip-1"
+    ]
+    assert export("trip-1", "--log", log).stderr == ""
+
+
 def test_a_policy_that_is_named_decides(tmp_path):
     """With --policy the chain of that file is written down, whatever the trip or the environment says."""
     path = tmp_path / "guard.toml"

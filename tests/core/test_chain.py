@@ -125,6 +125,14 @@ def test_calls_in_flight_are_on_the_trip():
     assert world.settle(hung).trip is None
 
 
+def test_calls_in_flight_in_other_runs_are_on_the_trip():
+    """What runs in another run of the session is listed as well, even where it alone left no place."""
+    world = World(MaxInFlight(1, scope="session"))
+    world.admit("w", tool_class="write", run="other")
+    refused = world.admit("a")
+    assert [call.tool for call in refused.circuit.trip.in_flight] == ["w"]
+
+
 # ------------------------------------------------------------------------------------------------ latch
 
 
