@@ -7,13 +7,14 @@ SHARED ?= ../shared
 SCHEMAS ?= .venv-schemas
 ENRICH ?= .venv-enrich
 BENCH ?= .venv-bench
+NODE_MCP ?= .node-mcp
 SHELL := /bin/bash
 ADAPTERS = langchain mcp openai_agents pydantic_ai
 NEWEST = $(ADAPTERS) claude_agent_sdk
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
 .PRECIOUS: .venv-adapters/%/.ready .venv-adapters/latest-%/.ready .venv-adapters/oldest-%/.ready
-.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz soak mutation schemas enrich tables pins changelog clean
+.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz soak mutation schemas enrich node tables pins changelog clean
 
 setup: $(READY)
 
@@ -97,6 +98,17 @@ $(ENRICH)/.ready: pyproject.toml tests/enrich/requirements.txt constraints.txt
 	$(ENRICH)/bin/python -m pip install --quiet --constraint $(ENRICH)/constraints.txt --requirement tests/enrich/requirements.txt --editable . $(ADAPTERS:%=--editable integrations/%)
 	touch $(ENRICH)/.ready
 
+# The MCP proxy between a client and a server in TypeScript from the npm registry; needs Node.js 20 or newer.
+node: setup $(NODE_MCP)/.ready
+	NODE_MCP=$(NODE_MCP) $(BIN)/python -m pytest tests/node
+
+$(NODE_MCP)/.ready: tests/node/package.json
+	command -v npm > /dev/null || { echo "install Node.js 20 or newer, which brings node and npm" >&2; exit 1; }
+	mkdir -p $(NODE_MCP)
+	cp tests/node/package.json $(NODE_MCP)/
+	npm install --prefix $(NODE_MCP) --no-package-lock --ignore-scripts --no-audit --no-fund
+	touch $@
+
 # A million admissions over threads, tasks and nested runs, counted from outside; a bounded part is among the tests.
 soak: setup
 	$(BIN)/python tests/soak/soak.py --calls 1000000
@@ -136,4 +148,4 @@ changelog: setup
 	$(BIN)/towncrier build --yes
 
 clean:
-	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) $(BENCH) .venv-adapters mutants dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) $(BENCH) $(NODE_MCP) .venv-adapters mutants dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

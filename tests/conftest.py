@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 HERE = Path(__file__).parent
-APART = ("enrich", "live", "quality", "schemas")
+APART = ("enrich", "live", "node", "quality", "schemas")
 
 
 def pytest_ignore_collect(collection_path, config):

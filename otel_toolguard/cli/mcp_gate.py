@@ -63,6 +63,7 @@ class _Waiting(NamedTuple):
     raw_id: str
     attempt: Attempt | None
     listing: bool
+    wanted: bool = True  # until it is cancelled: a server then need not answer it any more
 
 
 class Gate:
@@ -78,12 +79,12 @@ class Gate:
         self._carry = carry
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[_Waiting]] = {}
-        self._count = 0
+        self._count = self._unwanted = 0
 
     @property
     def waiting(self) -> int:
-        """How many requests are not answered yet."""
-        return self._count
+        """How many requests are not answered yet, and not cancelled."""
+        return self._count - self._unwanted
 
     def waits_for(self, keys: Iterable[str]) -> bool:
         """Whether one of these requests is not answered yet."""
@@ -123,7 +124,7 @@ class Gate:
         for each in found:
             if each.attempt is not None:
                 self._judge.settle(each.attempt, why, failed_result(f"connection closed: {why}"))
-        return [bytes_of(error_text(each.raw_id, why)) for each in found]
+        return [bytes_of(error_text(each.raw_id, why)) for each in found if each.wanted]
 
     def gone(self, why: str = UNANSWERED) -> list[bytes]:
         """The same for all of them."""
@@ -184,7 +185,10 @@ class Gate:
         except CircuitOpen as refused:
             error = refused
         if error is not None:
-            answer = result_text(given_id, self._judge.refusal(error, meta))
+            if isinstance(params.get("task"), Mapping):  # who asked for a task takes nothing else but an error
+                answer = error_text(given_id, error.to_tool_message())
+            else:
+                answer = result_text(given_id, self._judge.refusal(error, params["name"], meta))
             return Passage(None, (answer,) if asks else (), methods=(CALL,))
         if not asks:  # nobody will say what became of it
             self._judge.settle(attempt, None, Ended("unknown"))
@@ -221,14 +225,16 @@ class Gate:
         return text
 
     def _cancelled(self, key: str) -> None:
-        """The call is over for whoever made it; its server may answer all the same, or not."""
+        """The request is over for whoever made it; its server may answer all the same, or not."""
         with self._lock:
             several = self._waiting.get(key)
             found = several[0] if several else None
-            if found is None or found.attempt is None:
+            if found is None or not found.wanted:
                 return
-            several[0] = found._replace(attempt=None)  # type: ignore[index]
-        self._judge.settle(found.attempt, None, Ended("cancelled"))
+            several[0] = found._replace(attempt=None, wanted=False)  # type: ignore[index]
+            self._unwanted += 1
+        if found.attempt is not None:
+            self._judge.settle(found.attempt, None, Ended("cancelled"))
 
     def _wait(self, request: _Waiting) -> None:
         oldest = None
@@ -245,8 +251,9 @@ class Gate:
             several = self._waiting.get(key)
             if not several:
                 return None
-            self._count -= 1
             found = several.popleft()
+            self._count -= 1
+            self._unwanted -= not found.wanted
             if not several:
                 del self._waiting[key]
             return found

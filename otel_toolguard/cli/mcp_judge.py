@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract, inject
@@ -30,6 +30,17 @@ QUOTED = 8  # blocks of an error that are looked at
 VERSION = "io.modelcontextprotocol/protocolVersion"  # in ``_meta``: a request of the protocol without a handshake
 
 
+class _Told(NamedTuple):
+    """What a listing said of a tool: its annotations, the defaults in its schema, and if its results have a schema."""
+
+    hints: dict[str, Any] | None
+    defaults: dict[str, Any]
+    shaped: bool
+
+
+_UNTOLD = _Told(None, {}, shaped=False)
+
+
 class Judge:
     """The runs of one connection in a session, and what its server said about its tools.
 
@@ -47,7 +58,7 @@ class Judge:
         self._place = session.place()
         self._running = 0
         self._rested_at = time.monotonic()
-        self._listed: dict[str, tuple[dict[str, Any] | None, dict[str, Any]]] = {}
+        self._listed: dict[str, _Told] = {}
         self._tools: dict[str, tuple[Any, dict[str, Any], Tool]] = {}
 
     def admit(self, name: str, params: Mapping[str, Any], carrier: Mapping[str, str]) -> Attempt:
@@ -85,11 +96,12 @@ class Judge:
             self._stopped()
         return attempt.nudges
 
-    def refusal(self, error: CircuitOpen, meta: Any) -> dict[str, Any]:
-        """The result that a refused call has."""
+    def refusal(self, error: CircuitOpen, name: str, meta: Any) -> dict[str, Any]:
+        """The result that a refused call of a tool has."""
         text = error.to_tool_message()
         body: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
-        if self.structured:
+        # Where results have a schema, some clients hold those of errors against it too, and would raise instead.
+        if self.structured and not self._listed.get(name, _UNTOLD).shaped:
             body["structuredContent"] = json.loads(text)
         return {"resultType": "complete", **body} if isinstance(meta, Mapping) and VERSION in meta else body
 
@@ -124,7 +136,8 @@ class Judge:
             self._rested_at = time.monotonic()
 
     def _tool(self, name: str) -> tuple[Tool, dict[str, Any]]:
-        hints, defaults = self._listed.get(name, (None, {}))
+        told = self._listed.get(name, _UNTOLD)
+        hints, defaults = told.hints, told.defaults
         known = self._tools.get(name)
         if known is None or known[0] != hints:
             if known is not None:  # what its first call was compared with, so that later ones can be the same
@@ -182,10 +195,10 @@ def _read(attempt: Attempt, answer: Any) -> tuple[Any, Ended | None]:
     return shown, ended
 
 
-def _described(tool: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """A tool's annotations, None if there are none, and the defaults in its schema."""
+def _described(tool: Mapping[str, Any]) -> _Told:
     hints, schema = tool.get("annotations"), tool.get("inputSchema")
     parts = schema.get("properties") if isinstance(schema, Mapping) else None
     found = parts.items() if isinstance(parts, Mapping) else ()
     defaults = {name: part["default"] for name, part in found if isinstance(part, Mapping) and "default" in part}
-    return (dict(hints) if isinstance(hints, Mapping) and hints else None), defaults
+    kept = dict(hints) if isinstance(hints, Mapping) and hints else None
+    return _Told(kept, defaults, shaped=tool.get("outputSchema") is not None)

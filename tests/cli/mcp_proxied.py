@@ -49,7 +49,8 @@ for line in sys.stdin.buffer:
             say(json.dumps({"jsonrpc": "2.0", "id": given, "error": fault}).encode())
         elif name == "tools/list":
             schema = {"type": "object", "properties": {"q": {"type": "string", "default": "word"}}}
-            result(given, {"tools": [{"name": "search", "inputSchema": schema}]})
+            shaped = {"name": "shaped", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}
+            result(given, {"tools": [{"name": "search", "inputSchema": schema}, shaped]})
         elif name != "silent":
             result(given, {"content": [{"type": "text", "text": "nothing about it"}]})
 if "lame" in sys.argv:

@@ -107,6 +107,29 @@ def test_the_structured_part_can_be_left_out(proxied):
     assert proxy.end()[0] == 0
 
 
+def test_where_results_have_a_schema_a_refusal_has_its_body_as_text_only(proxied):
+    """Once a listing told that a tool's results have a schema, its refusals have no content that could break it."""
+    proxy = proxied()
+    before = [proxy.call("shaped") for _ in range(4)][-1]["result"]
+    listed = proxy.ask({"jsonrpc": "2.0", "id": 0, "method": "tools/list"})["result"]["tools"]
+    assert ["outputSchema" in tool for tool in listed] == [False, True]
+    after = proxy.call("shaped")["result"]
+    other = [proxy.call("search") for _ in range(4)][-1]["result"]
+    assert set(before) == set(other) == {"content", "isError", "structuredContent"}
+    assert set(after) == {"content", "isError"}
+    assert json.loads(after["content"][0]["text"])["tool"] == "shaped"
+    assert proxy.end()[0] == 0
+
+
+def test_a_call_that_asks_for_a_task_is_refused_by_an_error(proxied):
+    """Who asked for a task would read no result: the reason is the message of a JSON-RPC error."""
+    proxy = proxied()
+    answers = [proxy.call("search", task={"ttl": 1000}) for _ in range(4)]
+    assert ["error" in answer for answer in answers] == [False, False, False, True]
+    assert set(json.loads(answers[3]["error"]["message"])) == BODY
+    assert proxy.end()[0] == 0
+
+
 CEILINGS = [("run = 2", "run"), ("session = 2", "session"), ("tools = {search = 2}", "tool")]
 
 

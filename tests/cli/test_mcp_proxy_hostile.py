@@ -126,6 +126,21 @@ def test_one_id_used_twice_is_two_calls(gate):
         assert gate.waiting == left
 
 
+def test_what_the_client_cancelled_is_not_waited_for(gate):
+    """A cancelled request, a call or another, need not be answered any more, and gets no error when the server ends."""
+    other = b'{"jsonrpc":"2.0","id":2,"method":"resources/read","params":{}}'
+    for frame in (call(given=b"1"), other, call(given=b"3")):
+        gate.asked(frame)
+    for given in (b"1", b"2", b"2", b"7"):
+        gone = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}' % given
+        assert gate.asked(gone).forward == gone
+    assert gate.waiting == 1
+    gate.answered(b'{"jsonrpc":"2.0","id":2,"result":{}}')  # answered all the same
+    assert gate.waiting == 1
+    assert [json.loads(error)["id"] for error in gate.gone()] == [3]
+    assert gate.waiting == 0
+
+
 def test_what_is_never_answered_is_forgotten_at_last(gate):
     """Requests under way are bounded: the oldest gives way, as a call of which nobody knows how it ended."""
     for number in range(WAITED_FOR + 5):
