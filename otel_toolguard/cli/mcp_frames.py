@@ -111,12 +111,18 @@ def _end(text: str, start: int) -> int:
 
 
 def members(text: str, start: int = 0) -> dict[str, Span]:
-    """Where the values of the object stand that begins there; of names said twice the last, as readers take it."""
+    """Where the values of the object stand that begins there; of names said twice the last, as readers take it.
+
+    Of what is no object, or only half of one, as many as can be told.
+    """
     found: dict[str, Span] = {}
     at = _start(text, _start(text, start) + 1)
     while at < len(text) and text[at] == '"':
         name_ends = _end(text, at)
-        name = _LENIENT.decode(text[at:name_ends])
+        try:
+            name = _LENIENT.decode(text[at:name_ends])
+        except ValueError:  # half a name
+            break
         value = _start(text, _start(text, name_ends) + 1)
         end = _end(text, value)
         found[name] = (value, end)

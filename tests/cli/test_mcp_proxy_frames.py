@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otel_toolguard.cli import mcp_frames as f
@@ -79,7 +79,10 @@ def test_other_results_are_left_alone(text):
 
 
 @settings(deadline=None)
-@given(st.binary())
+@given(st.binary() | st.text('{}[]":,\\a0\0 ').map(str.encode))
+@example(b'\x00"')
+@example(b'{"a":1,"')
+@example(b'{"\\u00')
 def test_any_bytes_survive(data):
     """Text made of bytes gives the same bytes back, and reading it never raises."""
     text = f.text_of(data)
