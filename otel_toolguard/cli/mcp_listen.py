@@ -47,7 +47,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.server.local and host not in LOOPBACK:  # a page of some site, under a name that it made lead here
             self._answer(403, b"the proxy is there for this machine only", "text/plain")
             return
-        body = self._body()
+        try:
+            body = self._body()
+        except ValueError as fault:  # half a message must not be taken for a whole one
+            self.close_connection = True  # nobody knows where the next request begins
+            self._answer(400, f"the request has no proper body: {fault}".encode(), "text/plain")
+            return
         name = self.headers.get(SESSION)
         made: tuple[Judge, Gate] | None = None
         gate, passage = None, None
@@ -71,14 +76,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _body(self) -> bytes | None:
         if "chunked" in (self.headers.get("Transfer-Encoding") or "").lower():
             parts = []
-            while size := int(self.rfile.readline().partition(b";")[0], 16):
-                parts.append(self.rfile.read(size))
+            while size := _size(self.rfile.readline().partition(b";")[0], 16):
+                parts.append(self._exactly(size))
                 self.rfile.readline()
             while self.rfile.readline().strip():
                 pass
             return b"".join(parts)
         length = self.headers.get("Content-Length")
-        return self.rfile.read(int(length)) if length is not None else None
+        return self._exactly(_size(length.encode(), 10)) if length is not None else None
+
+    def _exactly(self, size: int) -> bytes:
+        found = self.rfile.read(size)
+        if len(found) < size:
+            raise ValueError(f"{len(found)} of {size} bytes")
+        return found
 
     def _refused(self, passage: Passage) -> None:
         answer = passage.answer()
@@ -181,6 +192,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Says nothing: each request would be a line."""
+
+
+def _size(text: bytes, base: int) -> int:
+    """A number of bytes, without the signs, blanks and underscores that Python would take as well."""
+    if not text.strip().isalnum():
+        raise ValueError(f"{text[:20]!r} is no length")
+    return int(text, base)
 
 
 class _Listener(http.server.ThreadingHTTPServer):

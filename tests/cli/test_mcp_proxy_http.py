@@ -328,3 +328,23 @@ def test_hostile_bodies_do_not_end_the_listener(server, tmp_path):
         assert not refused(json.loads(post(port, calling("search"))[2]))
         process.terminate()
         assert ended(process)[0] == 143
+
+
+HALVES = {
+    "short": b"Content-Length: 500\r\n\r\n" + calling("search"),
+    "negative": b"Content-Length: -5\r\n\r\n",
+    "signed": b"Content-Length: +5\r\n\r\n[1,2]",
+    "no number": b"Content-Length: five\r\n\r\n",
+    "bad chunk": b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "short chunk": b"Transfer-Encoding: chunked\r\n\r\nff\r\n" + calling("search"),
+}
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+def test_half_a_request_is_answered_and_not_passed_on(half, server, tmp_path):
+    """A body that is not as long as it is said to be is a bad request, and the server hears nothing of it."""
+    with listening(tmp_path, "--url", server.url) as (_, port), socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n" + half)
+        client.shutdown(socket.SHUT_WR)
+        assert client.makefile("rb").read().startswith(b"HTTP/1.1 400 ")
+    assert server.got == []
