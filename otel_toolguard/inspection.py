@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.callables import layers, name_of
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     Part = tuple[str, Any]
 
 GUARDS = "toolguard_guards"  # True on whatever an adapter puts in the way of each tool call
-_ADAPTERS = frozenset({"otel_toolguard_langchain._middleware.ToolGuardMiddleware"})
 
 
 def assert_guarded(agent_or_tools: Any) -> None:
@@ -102,17 +102,18 @@ def _kind(thing: Any) -> str:
 
 
 def _comes_to_a_guard(function: Any) -> bool:
-    guarded = is_guarded(function) or guard_within(function) is not None
-    return guarded or any(map(_in_the_way, layers(function)))
+    if is_guarded(function) or guard_within(function) is not None:
+        return True
+    held = () if isinstance(function, FunctionType) else getattr(function, "__dict__", {}).values()  # what it calls
+    return any(map(_in_the_way, (*layers(function), *held)))
 
 
 def _in_the_way(thing: Any) -> bool:
     """Whether it is what an adapter puts in the way of each call."""
     try:
-        marked = getattr(thing, GUARDS, None) is True
+        return getattr(thing, GUARDS, None) is True
     except Exception:  # a hostile object
-        marked = False
-    return marked or not _ADAPTERS.isdisjoint(kinds_of(thing))
+        return False
 
 
 class _Guarded:

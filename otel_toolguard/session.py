@@ -136,7 +136,9 @@ class Session(Controls):
         if quiet:
             quiet.difference_update([each for each in list(quiet) if each.partition("|")[0] == run_id])
         if ended is not None and telemetry is not None:
-            telemetry.run_ended(calls=ended.calls, peak_repeats=ended.peak_repeats, tripped=ended.tripped)
+            telemetry.run_ended(
+                calls=ended.calls, peak_repeats=ended.peak_repeats, tripped=ended.tripped, distinct=ended.distinct
+            )
         return ended
 
     def _tell_end(self, ended: RunEnd | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from otel_toolguard.core.state import SIGNATURES_KEPT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,13 +37,17 @@ def report(plugins: Sequence[Any], state: SessionState) -> dict[str, Any]:
 
 
 class RunEnd(NamedTuple):
-    """What a run came to, and its session so far: calls, the most laps of one cycle, whether it was stopped."""
+    """What a run came to, and its session so far: calls, the most laps of one cycle, whether it was stopped.
+
+    ``distinct`` is how many different calls the run made, 0 if there were too many to remember.
+    """
 
     calls: int
     peak_repeats: int
     tripped: bool
     session_calls: int
     session_tripped: bool
+    distinct: int = 0
 
 
 def end_run(plugins: Sequence[Any], state: SessionState, run_id: str) -> RunEnd | None:
@@ -57,4 +63,6 @@ def end_run(plugins: Sequence[Any], state: SessionState, run_id: str) -> RunEnd 
     for plugin in plugins:
         if plugin.name in run.rules and hasattr(plugin, "report"):
             peak = max(peak, plugin.report([run.rules[plugin.name]]).get("longest_repeat", {}).get("laps", 0))
-    return RunEnd(run.calls, peak, run.latch() is not None or state.stop is not None, state.calls, session_tripped)
+    tripped = run.latch() is not None or state.stop is not None
+    distinct = sum(times > 0 for times in run.signatures.values()) if run.calls <= SIGNATURES_KEPT else 0
+    return RunEnd(run.calls, peak, tripped, state.calls, session_tripped, distinct)

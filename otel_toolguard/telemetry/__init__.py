@@ -276,11 +276,11 @@ class Telemetry:
         if self._flush_seconds and live is None and not observed_only:
             self.flush(self._flush_seconds)
 
-    def run_ended(self, *, calls: int, peak_repeats: int, tripped: bool) -> None:
-        """Tell what a run came to: how many calls, the most laps of one cycle, and whether it was stopped."""
+    def run_ended(self, *, calls: int, peak_repeats: int, tripped: bool, distinct: int = 0) -> None:
+        """Tell what a run came to: calls, most laps, whether it was stopped, different calls (0: unknown)."""
         try:
             if calls > 0 and not suppressed(get_current()):
-                self._metrics.run_ended(calls, max(1, peak_repeats), tripped)
+                self._metrics.run_ended(calls, max(1, peak_repeats), tripped, distinct)
         except Exception as fault:
             swallowed("measure a run", fault)
 

@@ -68,6 +68,8 @@ STOPPED: Final = "tripped"
 CALLS_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 PEAK_REPEATS: Final = "toolguard.run.peak_repeats"  # histogram, {call}, when a run ends: what a repeat limit is set by
 PEAK_BUCKETS: Final = (1, 2, 3, 5, 8, 13, 15, 20, 25, 30, 40)
+DISTINCT_RATIO: Final = "toolguard.run.distinct_ratio"  # histogram, 1, when a run ends: different calls of all
+RATIO_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 OTHER_TOOL: Final = "(other)"  # gen_ai.tool.name on metrics, once there are too many tools
 OTHER_ERROR: Final = "_OTHER"  # error.type on metrics, once there are too many kinds; the conventions' own word
 

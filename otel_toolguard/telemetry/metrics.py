@@ -29,8 +29,8 @@ class Metrics:
     """Duration of calls, refused calls, opened circuits; and how many calls and repeats a run had at its end."""
 
     __slots__ = (
-        "_duration", "_look_again", "_peak_repeats", "_refused", "_rules", "_run_calls", "_session_calls", "_trips",
-        "_waiting",
+        "_distinct", "_duration", "_look_again", "_peak_repeats", "_refused", "_rules", "_run_calls", "_session_calls",
+        "_trips", "_waiting",
     )  # fmt: skip
 
     def __init__(self, provider: MeterProvider | None) -> None:
@@ -50,6 +50,12 @@ class Metrics:
                 (names.SESSION_CALLS, "Calls of a session so far, when a block of it ends.", names.CALLS_BUCKETS),
                 (names.PEAK_REPEATS, "Most laps of one cycle in a run, when it ends.", names.PEAK_BUCKETS),
             )
+        )
+        self._distinct = meter.create_histogram(
+            names.DISTINCT_RATIO,
+            unit="1",
+            description="Different calls of a run as a share of all, when it ends.",
+            explicit_bucket_boundaries_advisory=names.RATIO_BUCKETS,
         )
         self._rules: tuple[str, ...] = ()
         self._waiting = provider is None  # what is added before there is a global provider is lost
@@ -80,9 +86,11 @@ class Metrics:
             self._look_for_provider()
         self._trips.add(1, {names.RULE: text(rule, ITEM_LIMIT), names.MODE: mode}, context)
 
-    def run_ended(self, calls: int, peak_repeats: int, tripped: bool) -> None:
+    def run_ended(self, calls: int, peak_repeats: int, tripped: bool, distinct: int) -> None:
         """Record what a run came to."""
         self._run_calls.record(calls, _OUTCOMES[tripped])
+        if distinct:
+            self._distinct.record(distinct / calls, _OUTCOMES[tripped])
         self._peak_repeats.record(peak_repeats)
 
     def session_ended(self, calls: int, tripped: bool) -> None:

@@ -18,6 +18,7 @@ _KEPT = {
     names.RUN_CALLS: ((names.OUTCOME,), names.CALLS_BUCKETS),
     names.SESSION_CALLS: ((names.OUTCOME,), names.CALLS_BUCKETS),
     names.PEAK_REPEATS: ((), names.PEAK_BUCKETS),
+    names.DISTINCT_RATIO: ((names.OUTCOME,), names.RATIO_BUCKETS),
 }
 
 

@@ -32,7 +32,7 @@ def test_calls_and_the_most_laps(words, peak, plugins):
     rules, state = chain(*plugins), SessionState("s")
     called(rules, state, "r", words)
     assert rules.end_run(state, "r") == RunEnd(
-        len(words), peak, tripped=False, session_calls=len(words), session_tripped=False
+        len(words), peak, tripped=False, session_calls=len(words), session_tripped=False, distinct=len(set(words))
     )
 
 
@@ -65,12 +65,12 @@ def test_stops_of_run_and_session():
     rules, state = chain(REPEAT), SessionState("s")
     called(rules, state, "one", "aaaa")
     called(rules, state, "two", "ab")
-    assert rules.end_run(state, "one") == RunEnd(4, 4, tripped=True, session_calls=6, session_tripped=True)
-    assert rules.end_run(state, "two") == RunEnd(2, 0, tripped=False, session_calls=6, session_tripped=True)
+    assert rules.end_run(state, "one") == RunEnd(4, 4, tripped=True, session_calls=6, session_tripped=True, distinct=1)
+    assert rules.end_run(state, "two") == RunEnd(2, 0, tripped=False, session_calls=6, session_tripped=True, distinct=2)
     calm = SessionState("t")
     called(rules, calm, "r", "a")
     rules.stop(calm, "enough")
-    assert rules.end_run(calm, "r") == RunEnd(1, 0, tripped=True, session_calls=1, session_tripped=True)
+    assert rules.end_run(calm, "r") == RunEnd(1, 0, tripped=True, session_calls=1, session_tripped=True, distinct=1)
     assert rules.end_run(calm, "never") == RunEnd(0, 0, tripped=False, session_calls=1, session_tripped=True)
 
 
@@ -80,7 +80,17 @@ def test_a_nested_run_is_stopped_with_the_one_above():
     called(rules, state, "above", "a")
     called(rules, state, "nested", "b", above="above")
     called(rules, state, "above", "aaa")
-    assert rules.end_run(state, "nested") == RunEnd(1, 0, tripped=True, session_calls=5, session_tripped=True)
+    assert rules.end_run(state, "nested") == RunEnd(
+        1, 0, tripped=True, session_calls=5, session_tripped=True, distinct=1
+    )
+
+
+def test_more_calls_than_are_remembered():
+    """Of a run whose oldest calls are forgotten nobody can say how many were different."""
+    rules, state = chain(STATS), SessionState("s")
+    called(rules, state, "r", "ab")
+    state.runs["r"].calls = 4097
+    assert rules.end_run(state, "r").distinct == 0
 
 
 def test_a_rule_without_laps_in_its_report_counts_none():

@@ -17,7 +17,7 @@ def all_metrics(telemetry, call=None, error="OSError"):
     telemetry.opened(live, TRIP)
     telemetry.end(live, call, Outcome("failed", error_type=error), None, None, seconds=0.1)
     telemetry.refused(None, call, Refuse(Circuit(TRIP), fresh=False, nth=11))
-    telemetry.run_ended(calls=1, peak_repeats=0, tripped=False)
+    telemetry.run_ended(calls=1, peak_repeats=0, tripped=False, distinct=1)
     telemetry.session_ended("s1", calls=1, tripped=False)
 
 
@@ -32,6 +32,17 @@ def test_a_run_that_ended(told, tripped, outcome):
     assert (dict(peaks[0].attributes), peaks[0].count, peaks[0].sum) == ({}, 2, 5)
     assert calls[0].explicit_bounds == (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
     assert peaks[0].explicit_bounds == (1, 2, 3, 5, 8, 13, 15, 20, 25, 30, 40)
+
+
+@pytest.mark.parametrize(("tripped", "outcome"), [(False, "completed"), (True, "tripped")])
+def test_different_calls_of_a_run(told, tripped, outcome):
+    """The share of different calls is measured by how the run ended, and not where it is unknown."""
+    telemetry = told.telemetry()
+    telemetry.run_ended(calls=8, peak_repeats=4, tripped=tripped, distinct=2)
+    telemetry.run_ended(calls=5000, peak_repeats=4, tripped=tripped)
+    (point,) = told.points()["toolguard.run.distinct_ratio"]
+    assert (dict(point.attributes), point.count, point.sum) == ({"toolguard.outcome": outcome}, 1, 0.25)
+    assert point.explicit_bounds == (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def test_a_session_that_ended(told):

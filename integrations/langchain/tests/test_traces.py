@@ -99,6 +99,16 @@ def measured():
 
 
 @pytest.mark.parametrize("run", s.WAYS)
+def test_a_run_that_is_stopped_is_measured(run, measured):
+    """A run that ends by a raised stop is in the histogram once, with the calls that it made."""
+    telemetry, runs = measured
+    guard = ToolGuardMiddleware(s.repeat(3), telemetry=telemetry)
+    with pytest.raises(CircuitOpen):
+        run(create_agent(s.model(s.for_ever("search")), [s.look_up().tool], middleware=[guard]), s.ask())
+    assert runs() == (1, 3)
+
+
+@pytest.mark.parametrize("run", s.WAYS)
 def test_a_run_that_ends_is_measured(run, measured):
     """The histogram of calls per run has a run as soon as it has ended by itself, and has it once."""
     telemetry, runs = measured

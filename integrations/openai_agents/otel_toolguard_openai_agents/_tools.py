@@ -78,7 +78,7 @@ def _around(tool: Any, body: Any, told: Any) -> Any:
         call = _Call(tool, run.guard.inside(body, _agent_of(tool)))
         return await kit.made_async(attempt, call, lambda: _awaited(call.body(*given)))
 
-    setattr(invoke, MARK, True)
+    vars(invoke).update({MARK: True, "toolguard_guards": True})  # by the second assert_guarded knows it
     return invoke
 
 

@@ -14,7 +14,7 @@ from mcp import types as mcp
 from openai.types.responses.response_output_item import LocalShellCall
 from otel_toolguard_openai_agents import guard_agent, guarded_hooks
 
-from otel_toolguard import CircuitOpen, Policy, Session, guard_tool
+from otel_toolguard import CircuitOpen, Policy, Session, ToolGuardError, assert_guarded, guard_tool
 from otel_toolguard.telemetry import attributes as names
 
 from . import scripted as s
@@ -341,3 +341,11 @@ def test_tools_of_the_provider_are_left_alone():
         ShellTool(environment={"type": "container_auto"}),
     ):
         assert guarded(tool) is tool
+
+
+def test_assert_guarded_knows_the_guard():
+    """The check for start-up passes a guarded agent, and names the tools of the same one without."""
+    made = Agent(name="agent", tools=[function_tool(lambda q: q, name_override="search")])
+    assert_guarded(guard_agent(made))
+    with pytest.raises(ToolGuardError, match="search"):
+        assert_guarded(made)

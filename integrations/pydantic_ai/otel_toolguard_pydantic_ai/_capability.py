@@ -41,6 +41,8 @@ class ToolGuard(AbstractCapability[Any]):
         telemetry: Where their spans go; None is the process's OpenTelemetry providers.
     """
 
+    toolguard_guards = True  # by which assert_guarded knows it
+
     def __init__(
         self, policy: Policy | None = None, *, on_trip: Callable[[Trip], Any] | None = None,
         telemetry: Telemetry | None = None,

@@ -41,7 +41,7 @@ class Measuring(Telemetry):
         super().__init__(tracer_provider=TracerProvider(), meter_provider=NoOpMeterProvider())
         self.runs = []
 
-    def run_ended(self, *, calls, peak_repeats, tripped):
+    def run_ended(self, *, calls, peak_repeats, tripped, distinct):
         self.runs.append(calls)
 
 

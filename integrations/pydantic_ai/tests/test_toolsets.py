@@ -11,11 +11,12 @@ import pytest
 from otel_toolguard_pydantic_ai import ToolGuard
 from pydantic import BaseModel, Field
 from pydantic_ai import Agent, RunContext, Tool, ToolReturn
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from otel_toolguard import CircuitOpen, Session, guard_tool
+from otel_toolguard import CircuitOpen, Session, ToolGuardError, assert_guarded, guard_tool
 from otel_toolguard.testing.scripts import DONE, for_ever
 
 from . import scripted as s
@@ -248,3 +249,14 @@ def test_result_key_of_the_decorator():
     with pytest.raises(CircuitOpen):
         s.run_sync(agent, "Find the word.")
     assert model.asked == 3
+
+
+def test_assert_guarded_knows_the_guard():
+    """The check for start-up passes an agent with the capability, and names the tools of the same one without."""
+
+    def search(q: str) -> str:
+        return q
+
+    assert_guarded(Agent(TestModel(), tools=[search], capabilities=[ToolGuard()]))
+    with pytest.raises(ToolGuardError, match="search"):
+        assert_guarded(Agent(TestModel(), tools=[search]))
