@@ -167,6 +167,24 @@ def export_case(
 
 
 @app.command()
+def doctor(
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODULE]...", help="Where your tools or agents are, as for python -m."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what the environment will do: export, providers, other instrumentations, policy, store, tools of a module.
+
+    Asks the OTLP endpoints with an empty export, in both protocols, for 3 seconds at most. Each MODULE is imported, so
+    its code runs. Secrets are never shown. Exits with 1 if something will not do what its setting says.
+    """
+    from otel_toolguard.cli.doctor import doctor as work
+
+    _finish(lambda: work(modules or (), as_json=as_json))
+
+
+@app.command()
 def stop(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is listed by session.audit().")],
