@@ -8,13 +8,14 @@ SCHEMAS ?= .venv-schemas
 ENRICH ?= .venv-enrich
 BENCH ?= .venv-bench
 NODE_MCP ?= .node-mcp
+LIVE := .venv-live
 SHELL := /bin/bash
 ADAPTERS = langchain mcp openai_agents pydantic_ai
 NEWEST = $(ADAPTERS) claude_agent_sdk
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
 .PRECIOUS: .venv-adapters/%/.ready .venv-adapters/latest-%/.ready .venv-adapters/oldest-%/.ready
-.PHONY: always setup demo test lint types quality live bench contract adapters adapters-oldest fuzz soak mutation schemas enrich node tables pins changelog clean
+.PHONY: always setup demo test lint types quality live live-up bench contract adapters adapters-oldest fuzz soak mutation schemas enrich node pictures tables pins changelog clean
 
 setup: $(READY)
 
@@ -124,8 +125,18 @@ mutation: setup
 fuzz: setup
 	$(BIN)/python tests/fuzz/run.py --values 1000000 --seed 1
 
-live: setup
-	$(BIN)/python -m pytest tests/live
+# The real Collector, Jaeger and Prometheus with the files of collector-config/, built and fetched the first time; what
+# the demo and the adapters' examples send through them.
+live: setup $(LIVE)/.ready $(NEWEST:%=.venv-adapters/latest-%/.ready)
+	$(BIN)/python -m pytest -s tests/live
+
+# What opentelemetry-instrument needs beside the adapters' environments, whose own tests are to run without it.
+$(LIVE)/.ready: pyproject.toml constraints.txt | setup
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --constraint constraints.txt --target $(LIVE) --group live
+	touch $@
+
+live-up: setup
+	$(BIN)/python tests/live/services/up.py
 
 # The peers that are measured beside it have an environment of their own.
 bench: $(BENCH)/.ready
@@ -138,14 +149,18 @@ $(BENCH)/.ready: pyproject.toml constraints.txt
 	$(BENCH)/bin/python -m pip install --quiet --constraint $(BENCH)/constraints.txt --group bench --editable ".[cli,otlp]"
 	touch $@
 
+# Draws the documents' pictures anew, from real runs through the Collector and Jaeger of the live tests.
+pictures: setup
+	PYTHONPATH=docs:tests/live $(BIN)/python -m pictures.make
+
 tables:
 	$(PYTHON) integrations/tables.py readme
 
-pins: setup schemas enrich $(BENCH)/.ready
-	for python in $(BIN)/python $(SCHEMAS)/bin/python $(ENRICH)/bin/python $(BENCH)/bin/python; do $$python -m pip freeze --exclude-editable --exclude pip --exclude setuptools; done | sort -fu -t= -k1,1 > constraints.txt
+pins: setup schemas enrich $(BENCH)/.ready $(LIVE)/.ready
+	{ for python in $(BIN)/python $(SCHEMAS)/bin/python $(ENRICH)/bin/python $(BENCH)/bin/python; do $$python -m pip freeze --exclude-editable --exclude pip --exclude setuptools; done; $(BIN)/python -m pip freeze --path $(LIVE); } | sort -fu -t= -k1,1 > constraints.txt
 
 changelog: setup
 	$(BIN)/towncrier build --yes
 
 clean:
-	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) $(BENCH) $(NODE_MCP) .venv-adapters mutants dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SCHEMAS) $(ENRICH) $(BENCH) $(NODE_MCP) $(LIVE) .venv-adapters mutants dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

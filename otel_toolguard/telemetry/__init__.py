@@ -180,7 +180,8 @@ class Telemetry:
         try:
             if live.span.is_recording():
                 told = values.told(call, "refused", refuse, own=live.own, in_session=live.session_id is not None)
-                told |= values.verdict(refuse.trip)
+                if refuse.opened is None:  # else the span says why that one opened, as each tripping span does
+                    told |= values.verdict(refuse.trip)
                 live.blame(told, names.CIRCUIT_OPEN)
                 if self._content is not None:
                     self._add_content(told, live, call, NOTHING, None)

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from services.stack import PROTOCOLS, run_demo, telemetry
 
-COMMAND = str(Path(sys.executable).with_name("otel-toolguard"))
 LIMIT, PERIOD, CEILING = 3, 2, 6
 
 
-@pytest.fixture(scope="module", params=["http/protobuf", "grpc"])
+@pytest.fixture(scope="module", params=PROTOCOLS)
 def demo(request, jaeger):
-    """The demo's own account of a run whose spans went to Jaeger, and the Jaeger."""
-    env = {name: text for name, text in os.environ.items() if not name.startswith(("OTEL_", "TOOLGUARD_"))}
-    env |= {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": jaeger.otlp_grpc if request.param == "grpc" else jaeger.otlp_http,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": request.param,
-        "OTEL_METRICS_EXPORTER": "none",
-        "OTEL_LOGS_EXPORTER": "none",
-        "OTEL_SERVICE_NAME": f"demo-{request.param.split('/')[0]}",
-    }
-    argv = [COMMAND, "demo", "--json", "--limit", str(LIMIT), "--period", str(PERIOD), "--ceiling", str(CEILING)]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    runs = {run["name"]: run for run in json.loads(done.stdout)["runs"]}
-    print("traces", {name: run["trace_id"] for name, run in runs.items()})
-    return runs, jaeger, env["OTEL_SERVICE_NAME"]
-
-
-def said(span):
-    return {pair["key"]: next(iter(pair["value"].values())) for pair in span["attributes"]}
+    """The demo's own account of a run whose spans went straight to Jaeger, the Jaeger, and the service's name."""
+    service = f"straight-{request.param.split('/')[0]}"
+    spans_alone = {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+    env = telemetry(jaeger, service=service, protocol=request.param, **spans_alone)
+    runs = run_demo(env, "--limit", str(LIMIT), "--period", str(PERIOD), "--ceiling", str(CEILING))
+    return runs, jaeger, service
 
 
 def test_each_call_of_the_loop_is_a_span_below_the_agent(demo):
@@ -45,16 +26,16 @@ def test_each_call_of_the_loop_is_a_span_below_the_agent(demo):
     tools = sorted((span for span in spans if span is not root), key=lambda span: int(span["endTimeUnixNano"]))
     assert len(tools) == LIMIT * PERIOD
     assert {span["parentSpanId"] for span in tools} == {root["spanId"]}
-    assert all(said(span)["toolguard.signature"].startswith(said(span)["gen_ai.tool.name"] + ":") for span in tools)
-    assert [bool(said(span).get("toolguard.tripped")) for span in tools] == [False] * (len(tools) - 1) + [True]
+    assert all(span["said"]["toolguard.signature"].startswith(span["said"]["gen_ai.tool.name"] + ":") for span in tools)
+    assert [bool(span["said"].get("toolguard.tripped")) for span in tools] == [False] * (len(tools) - 1) + [True]
 
 
 def test_refused_calls_point_to_the_call_that_opened_the_circuit(demo):
     """Jaeger keeps the link from each refused span to the tripping one."""
     runs, jaeger, _service = demo
     spans = jaeger.trace(runs["ceiling"]["trace_id"], spans=CEILING + 3)
-    refused = [span for span in spans if said(span).get("toolguard.outcome") == "refused"]
-    (tripping,) = [span for span in refused if said(span).get("toolguard.tripped")]
+    refused = [span for span in spans if span["said"].get("toolguard.outcome") == "refused"]
+    (tripping,) = [span for span in refused if span["said"].get("toolguard.tripped")]
     others = [span for span in refused if span is not tripping]
     assert others
     assert {link["spanId"] for span in others for link in span["links"]} == {tripping["spanId"]}

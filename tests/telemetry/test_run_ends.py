@@ -114,3 +114,20 @@ def test_telemetry_that_fails_at_the_end(monkeypatch):
     monkeypatch.setattr(telemetry, "run_ended", lambda **_: 1 / 0)
     with Session(policy=repeat(9), telemetry=telemetry):
         search("a")
+
+
+def test_a_refused_call_that_opens_the_next_circuit(told):
+    """Each tripping span has the rule of the trip that it is, also where another rule had refused that call."""
+    rules = [{"plugin": "call_ceiling", "tools": {"search": 1}}, {"plugin": "max_refusals", "limit": 2}]
+    with Session(policy=Policy(plugins=rules), telemetry=told.telemetry()):
+        search("a")
+        for _ in range(2):
+            with pytest.raises(CircuitOpen, match="call_ceiling"):
+                search("a")
+    found = [
+        (span.attributes.get("toolguard.tripped", False), span.attributes.get("toolguard.rule"))
+        for span in told.spans()
+    ]
+    opened = [event.attributes["toolguard.rule"] for event in told.events()]
+    assert [rule for tripped, rule in found if tripped] == opened == ["call_ceiling", "max_refusals"]
+    assert told.spans()[2].attributes["toolguard.limit"] == 2

@@ -110,7 +110,7 @@ class _NodeGuard(ToolGuardMiddleware):
             return here.get()
         thread_id = config.get("configurable", {}).get("thread_id")
         run.place = self._runs.place(run.id, thread_id and str(thread_id))
-        run.stop, run.node = self._stop, told[NODE]
+        run.stop, run.node, run.end = self._stop, told[NODE], self._runs.end
         run.paused = None
         run.handlers = getattr(config.get("callbacks"), "handlers", ())
         return run.place
@@ -120,6 +120,7 @@ class _Run:
     """One run of a graph, by LangChain's id of that; and by whom, where and when a tool was called in it last."""
 
     place: Place | None = None
+    end: Callable[[Place], None] | None = None
     stop = node = ""
     paused: UUID | None = None
     handlers: Any = ()
@@ -210,6 +211,8 @@ class ToolGuardGate(BaseCallbackHandler):
         if run.stop == "interrupt" and run.paused in (None, run.graph):  # not yet resumed, without a reset
             run.paused = run.graph
             raise GraphInterrupt((Interrupt.from_ns(trip.to_dict(), told[NODE]),))
+        if run.place is not None and run.end is not None:
+            run.end(run.place)
         raise stopped(trip, state, told)
 
 

@@ -109,6 +109,16 @@ def test_a_run_that_is_stopped_is_measured(run, measured):
 
 
 @pytest.mark.parametrize("run", s.WAYS)
+def test_a_run_of_a_graph_that_is_stopped_is_measured(run, measured):
+    """A run of a graph of one's own that a stop ends is in the histogram once, too."""
+    telemetry, runs = measured
+    node = g.tools_in([s.look_up().tool], s.repeat(3), telemetry=telemetry)
+    with pytest.raises(CircuitOpen):
+        run(g.graph(s.model(s.for_ever("search")), node), s.ask())
+    assert runs() == (1, 3)
+
+
+@pytest.mark.parametrize("run", s.WAYS)
 def test_a_run_that_ends_is_measured(run, measured):
     """The histogram of calls per run has a run as soon as it has ended by itself, and has it once."""
     telemetry, runs = measured

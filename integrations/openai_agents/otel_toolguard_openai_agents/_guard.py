@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_toolguard import Policy, Trip
+    from otel_toolguard.adapter import Place
     from otel_toolguard.telemetry import Telemetry
 
 A = TypeVar("A", bound=Agent[Any])
@@ -111,18 +112,26 @@ class Guard:
         run = run_of(context)
         run.guard = self
         if hook == "on_llm_start":
-            self._stop(at_model(place_of(context)))
+            place = place_of(context)
+            self._stop(at_model(place), place)
         elif hook == "on_llm_end":
             turned(run, said["response"])
         elif hook in ("on_end", "on_agent_end"):  # a tool's answer may be the last word, and be a refusal
-            trip = stop_of(place_of(context))
+            place = place_of(context)
+            trip = stop_of(place)
             told = trip is not None and isinstance(said["output"], str) and said["output"] == trip.to_tool_message()
-            self._stop(trip if told else None)
+            self._stop(trip if told else None, place)
+            self._end(place)
 
-    def _stop(self, trip: Trip | None) -> None:
+    def _stop(self, trip: Trip | None, place: Place | None) -> None:
         if trip is not None:
             self.show(trip)
+            self._end(place)
             raise OpenAIAgentsStopped(trip)
+
+    def _end(self, place: Place | None) -> None:
+        if place is not None:
+            self.runs.end(place)
 
     def show(self, trip: Trip) -> None:
         """Says in the SDK's own tracing why a circuit opened."""

@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 from agents import Runner
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.sdk.trace import TracerProvider
 from otel_toolguard_openai_agents import guard_agent
 
 from otel_toolguard import CircuitOpen, Session
+from otel_toolguard.telemetry import Telemetry
 from otel_toolguard.telemetry import attributes as names
 
 from . import scripted as s
@@ -102,3 +105,40 @@ def test_stream_left_early_ends_its_spans(traced):
     report = asyncio.run(go())
     assert report["in_flight"] == 0
     assert report["failed"] == 0
+
+
+class Measuring(Telemetry):
+    """Telemetry that notes how many calls each run came to, and whether it was stopped, when that is told."""
+
+    def __init__(self):
+        super().__init__(tracer_provider=TracerProvider(), meter_provider=NoOpMeterProvider())
+        self.runs = []
+
+    def run_ended(self, *, calls, peak_repeats, tripped, distinct):
+        self.runs.append((calls, tripped))
+
+
+@pytest.mark.parametrize("run", s.WAYS)
+def test_a_run_is_measured_when_it_is_over(run):
+    """A run that came to its end, one that was stopped and one inside another's call are each measured once."""
+    telemetry, seen = Measuring(), s.look_up()
+    run(guard_agent(s.agent([[("search", {})], [("search", {"q": "b"})]], [seen.tool]), telemetry=telemetry), "Find.")
+    assert telemetry.runs == [(2, False)]
+    stopped = s.agent(s.for_ever("search"), [seen.tool])
+    with pytest.raises(CircuitOpen):
+        run(guard_agent(stopped, policy=s.repeat(3), telemetry=telemetry), "Find.")
+    assert telemetry.runs == [(2, False), (3, True)]
+    inner = s.agent([[("search", {})]], [seen.tool], name="inner", prefix="inner")
+    run(
+        guard_agent(s.agent([[("ask", {"input": "x"})]], [inner.as_tool("ask", "Asks.")]), telemetry=telemetry), "Find."
+    )
+    assert telemetry.runs[2:] == [(1, False), (2, False)]
+
+
+def test_a_run_that_was_handed_on_is_one_run():
+    """After a hand-off the run goes on, and is measured with the calls of both agents when it is over."""
+    telemetry, seen = Measuring(), s.look_up()
+    clerk = s.agent([[("search", {})]], [seen.tool], name="clerk", prefix="clerk")
+    first = s.agent([[("search", {})], [("transfer_to_clerk", {})]], [seen.tool], handoffs=[clerk], name="first")
+    s.run(guard_agent(first, telemetry=telemetry), "Find the word.")
+    assert telemetry.runs == [(2, False)]
