@@ -15,7 +15,7 @@ NEWEST = $(ADAPTERS) claude_agent_sdk
 QUALITY = $(BIN)/python $(SHARED)/checks/quality.py $(SHARED)/trajectories signatures --toolguard $(BIN)/otel-toolguard
 
 .PRECIOUS: .venv-adapters/%/.ready .venv-adapters/latest-%/.ready .venv-adapters/oldest-%/.ready
-.PHONY: always setup demo test lint types quality live live-up bench contract adapters adapters-oldest fuzz soak mutation schemas enrich node pictures tables pins changelog clean
+.PHONY: always setup demo test lint types quality live live-up live-down bench contract adapters adapters-oldest fuzz soak mutation schemas enrich node pictures tables pins changelog clean
 
 setup: $(READY)
 
@@ -135,8 +135,12 @@ $(LIVE)/.ready: pyproject.toml constraints.txt | setup
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --constraint constraints.txt --target $(LIVE) --group live
 	touch $@
 
+# The same programs left running for an hour, with a demo in them, for whoever wants to ask them something.
 live-up: setup
-	$(BIN)/python tests/live/services/up.py
+	@$(BIN)/python tests/live/services/detached.py up
+
+live-down:
+	@$(BIN)/python tests/live/services/detached.py down
 
 # The peers that are measured beside it have an environment of their own.
 bench: $(BENCH)/.ready

@@ -39,7 +39,8 @@ def main() -> int:
             service = f"demo-{protocol.split('/')[0]}"
             print(f"demo over {protocol} as {service}")
             for name, run in run_demo(telemetry(stack.collector, service=service, protocol=protocol)).items():
-                print(f"  {name}: {stack.jaeger.ui}/api/v3/traces/{run['trace_id']}")
+                kept = "" if name != "healthy" else "  (of healthy traces one in ten is kept)"
+                print(f"  {name}: {stack.jaeger.ui}/api/v3/traces/{run['trace_id']}{kept}")
         print(f"up for {minutes:g} minutes; Ctrl-C ends it", flush=True)
         over.wait(minutes * 60)
     print("ended")
