@@ -59,6 +59,12 @@ def of_spans() -> dict[str, set[str]]:
     return {"traces_span_metrics_calls_total": labels}
 
 
+def of_collector() -> dict[str, set[str]]:
+    """What the Collector counts of itself, by the names that it has without units and suffixes."""
+    labels = {"job", "instance", "exporter"}
+    return {f"otelcol_exporter_{what}_failed_spans": labels for what in ("enqueue", "send")}
+
+
 @cache
 def rules(file: str) -> list[dict]:
     """The rules of rules.yaml or alerts.yaml."""

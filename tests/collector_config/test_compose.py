@@ -134,7 +134,7 @@ def test_services_find_each_other():
         *parsed("prometheus/targets-compose.yaml")[0]["targets"],
         *(source["url"].removeprefix("http://") for source in sources),
     }
-    assert len(named) == 4
+    assert len(named) == 5
     for address in named:
         service, port = address.split(":")
         assert int(port) in reached(service)

@@ -213,9 +213,9 @@ def test_the_monitor_reads_the_agents_metrics_under_their_names():
     """The monitor finds the Collector's pods, honours the agents' labels, and calls the job as the alerts do."""
     spec = MONITOR["spec"]
     [workload] = selected(spec["selector"]["matchLabels"])
-    [endpoint] = spec["podMetricsEndpoints"]
     assert MONITOR["metadata"]["namespace"] == NAMESPACE
-    assert endpoint["port"] in {port["name"] for port in container(workload["metadata"]["name"])["ports"]}
-    assert endpoint["honorLabels"]
+    ports = {port["name"]: port["containerPort"] for port in container(workload["metadata"]["name"])["ports"]}
+    assert [ports[endpoint["port"]] for endpoint in spec["podMetricsEndpoints"]] == [8889, 8888]
+    assert all(endpoint["honorLabels"] for endpoint in spec["podMetricsEndpoints"])
     [scraped] = parsed("prometheus/prometheus.yaml")["scrape_configs"]
     assert workload["spec"]["template"]["metadata"]["labels"][spec["jobLabel"]] == scraped["job_name"]

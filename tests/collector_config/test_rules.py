@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from emitted_series import CONFIG, measured, of_spans, rules
+from emitted_series import CONFIG, measured, of_collector, of_spans, rules
 from promql_names import names
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ TESTED = [
 def known():
     """Every series that a rule may use, and its labels."""
     recorded = {name: names(expression)[1] for name, expression in RECORDED.items()}
-    return measured() | of_spans() | recorded | {"up": {"job", "instance"}}
+    return measured() | of_spans() | of_collector() | recorded | {"up": {"job", "instance"}}
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,10 @@ def test_prometheus_reads_the_collector_as_the_rules_expect():
 
 
 @pytest.mark.parametrize("file", ["targets.yaml", "targets-compose.yaml"])
-def test_the_target_is_the_collector_s_port(file):
-    """Prometheus looks where collector.yaml offers metrics."""
+def test_the_targets_are_the_collector_s_ports(file):
+    """Prometheus looks where collector.yaml offers the agents' metrics and its own."""
     (group,) = yaml.safe_load((PROMETHEUS / file).read_text(encoding="utf-8"))
-    (target,) = group["targets"]
-    assert target.rpartition(":")[2] == "8889"
-    assert "8889" in (CONFIG / "collector.yaml").read_text(encoding="utf-8")
+    assert [target.rpartition(":")[2] for target in group["targets"]] == ["8889", "8888"]
+    text = (CONFIG / "collector.yaml").read_text(encoding="utf-8")
+    assert "COLLECTOR_PROMETHEUS:-0.0.0.0:8889" in text
+    assert "COLLECTOR_SELF_PORT:-8888" in text
