@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.core.canonical import FORM_VERSION
+from otel_toolguard.core.canonical import FORM_VERSION, Signer
 from otel_toolguard.core.state import AFRESH
 from otel_toolguard.stores.memory import MemoryStore
 from otel_toolguard.tool import hushed
@@ -15,7 +15,6 @@ from otel_toolguard.trip_log import log_trip
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_toolguard.core.canonical import Signer
     from otel_toolguard.core.decision import Trip
     from otel_toolguard.core.state import SessionState
     from otel_toolguard.settings import Policy
@@ -108,7 +107,7 @@ class Guard:
 
             def checked(state: SessionState) -> Any:
                 if state.key_id != key_id or state.form != FORM_VERSION:
-                    _start_fresh(state, key_id)
+                    self._begin(state)
                 return step(state, *given)
 
             return self.store.transact(self.session_id or "", checked)
@@ -119,8 +118,16 @@ class Guard:
                     continue
                 state = entry.state
                 if state.key_id != key_id or state.form != FORM_VERSION:
-                    _start_fresh(state, key_id)
+                    self._begin(state)
                 return step(state, *given)
+
+    def _begin(self, state: SessionState) -> None:
+        """Signs as the store does by now; a state of yet another key or canonical form starts fresh."""
+        if self._entry is None:  # its key may be in a file that could not be read before
+            self.signer = Signer(self.policy.signature_key or self.store.key)
+            self._key_id = self.signer.key_id
+        if state.begin_under(self._key_id, FORM_VERSION):
+            _log(logging.WARNING, AFRESH.format(state.id))
 
     def tell(self, trip: Trip, live: Live | None, *, observed_only: bool = False, by: By | None = None) -> None:
         """Says once, everywhere, that a circuit opened (or, observing, would have), and by which call if by one."""
@@ -135,8 +142,3 @@ class Guard:
             except (Exception, SystemExit) as fault:
                 fault.__suppress_context__ = True  # that of a tool's own failure, perhaps
                 _log(logging.ERROR, "on_trip raised; the trip stands", fault)
-
-
-def _start_fresh(state: SessionState, key_id: str) -> None:
-    if state.begin_under(key_id, FORM_VERSION):
-        _log(logging.WARNING, AFRESH.format(state.id))

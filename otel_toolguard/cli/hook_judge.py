@@ -183,10 +183,10 @@ class Judge:
         return run_id, above
 
     def _transact(self, step: Callable[[SessionState], Any]) -> Any:
-        signer = self._signer
-
         def checked(state: SessionState) -> Any:
-            if state.begin_under(signer.key_id, FORM_VERSION):
+            if state.key_id != self._signer.key_id:  # its key may be in a file that could not be read before
+                self._signer = Signer(self._rules.key or self._store.key)
+            if state.begin_under(self._signer.key_id, FORM_VERSION):
                 logger.warning(AFRESH.format(state.id))
             return step(state)
 

@@ -8,12 +8,14 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from otel_toolguard.stores.sqlite_file import FileFault, RowFault, SQLiteFile, Stepped
 from otel_toolguard.stores.sqlite_outage import Outage, say
+from otel_toolguard.stores.sqlite_patience import Patience
 from otel_toolguard.stores.sqlite_rows import Kept
-from otel_toolguard.stores.sqlite_tables import Tables
+from otel_toolguard.stores.sqlite_tables import VERSIONS_KEPT, Tables
 from otel_toolguard.stores.sqlite_url import checked, options_of, usual_path
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SHARED_STEPS = VERSIONS_KEPT  # after others were seen to write: who comes back within them finds what was changed
 KEPT_MOST = 256  # sessions that a process remembers between two steps; the file has them all
 
 
@@ -31,7 +34,7 @@ class SQLiteStore:
     """Sessions of one application in a file; each step is one transaction.
 
     A step runs outside the transaction, on the state as it was read. If another process has written the session since,
-    it runs again, inside: then nobody else can.
+    it runs again, inside: then nobody else can. Where others were just seen to write, too, it runs inside at once.
 
     Args:
         path: The file; None for the usual place in the user's folder for state. It and missing folders above it are
@@ -39,7 +42,7 @@ class SQLiteStore:
         namespace: Sessions of one id under two of these are two sessions.
         on_error: What holds while the file cannot be used. ``local``: each process goes on from what it last saw, and
             lets ``local_calls`` more calls of each session run. ``closed``: none. ``open``: as many as the rules allow.
-        timeout_s: How long one step waits for a lock, at most.
+        timeout_s: How long one step waits for a lock that nobody gives back; ten times as long while others get on.
         lease_s: Seconds after which the place of a call is free again if its process is no longer there.
         ttl_s: Seconds without a call after which a session may be forgotten.
         max_sessions: Sessions kept in a namespace; who goes first is as in ``MemoryStore``.
@@ -73,7 +76,6 @@ class SQLiteStore:
         self._outage = Outage(str(self.path), on_error, local_calls)
         self._stranger: str | None = None  # key id of signatures made before the file's key was known
         self._unreadable: set[str] = set()
-        self._strangers: set[str] = set()  # sessions with such signatures
         self._lock = threading.RLock()
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._told = False
@@ -90,17 +92,16 @@ class SQLiteStore:
 
     @property
     def key(self) -> bytes:
-        """Under which signatures are made: that of the file, else one that only this process has."""
+        """Under which signatures are made: that of the file, else one that only this process has until it is known."""
         if self._file.key is None and not self._outage.holds():
             try:
-                self._file.read(lambda _: None, self._deadline())
+                self._file.read(lambda _: None, self._patience())
+                self._outage.ask_again()  # nobody knows yet whether it can be written
             except FileFault as fault:
                 self._outage.begin(fault)
         if self._file.key is None:
             self._stranger = _key_id(self._file.offer)
-            return self._file.offer
-        self._strangers.clear()  # whoever asks now signs as the file does
-        return self._file.key
+        return self._file.key or self._file.offer
 
     def transact(self, session_id: str, step: Callable[[SessionState], T]) -> T:
         """Runs a step on the session's state, atomically over all processes; returns the step's answer.
@@ -111,23 +112,19 @@ class SQLiteStore:
         with kept.lock:
             if kept.depth and kept.state is not None:  # in the middle of a step of this very thread
                 return step(kept.state)
-            if session_id in self._strangers or self._outage.holds():
-                return self._outage.serve(session_id, kept.last_known, step)
+            if self._outage.holds():
+                return self._alone(kept, step)
             if kept.busy:  # in the middle of reading or writing by this very thread
                 kept = Kept(session_id)
             kept.busy = True
             try:
                 answer = self._shared(kept, step)
-            except _OfStranger:
-                self._strangers.add(session_id)
-                self._outage.ask_again()  # nobody knows yet whether it can be written
-                return self._outage.serve(session_id, kept.last_known, step)
             except RowFault as fault:
                 self._tell_unreadable(session_id, fault)
-                return self._outage.serve(session_id, kept.last_known, step)
+                return self._alone(kept, step)
             except FileFault as fault:
                 self._outage.begin(fault)
-                return self._outage.serve(session_id, kept.last_known, step)
+                return self._alone(kept, step)
             finally:
                 kept.busy = False
         if self._outage.is_on:
@@ -135,7 +132,7 @@ class SQLiteStore:
         return answer
 
     async def transact_async(self, session_id: str, step: Callable[[SessionState], T]) -> T:
-        """The same: a step takes less than a switch of threads, and waits for a lock no longer than ``timeout_s``."""
+        """The same: a step takes less than a switch of threads, and waits for a lock as ``timeout_s`` says."""
         return self.transact(session_id, step)
 
     def sessions(self) -> list[tuple[str, float, bool]]:
@@ -144,7 +141,7 @@ class SQLiteStore:
         Raises:
             FileFault: The file cannot be used.
         """
-        return self._file.read(self._tables.listed, self._deadline())
+        return self._file.read(self._tables.listed, self._patience())
 
     def peek(self, session_id: str) -> SessionState | None:
         """A session as it is in the file, to be looked at: unlike a step this is no sign of life, and writes nothing.
@@ -155,7 +152,7 @@ class SQLiteStore:
             FileFault: The file, or this session in it, cannot be read.
         """
         kept = Kept(session_id)
-        self._file.read(lambda connection: self._tables.read(connection, kept, self._clock()), self._deadline())
+        self._file.read(lambda connection: self._tables.read(connection, kept, self._clock()), self._patience())
         return kept.state if kept.parts else None
 
     def __len__(self) -> int:
@@ -168,8 +165,8 @@ class SQLiteStore:
     def __repr__(self) -> str:
         return f"<SQLiteStore {self.path}>"
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self._file.timeout_s
+    def _patience(self) -> Patience:
+        return Patience(self._file.timeout_s)
 
     def _remembered(self, session_id: str) -> Kept:
         with self._lock:
@@ -186,31 +183,45 @@ class SQLiteStore:
     # -------------------------------------------------------------------------------------------- one step
 
     def _shared(self, kept: Kept, step: Callable[[SessionState], T]) -> T:
-        until, stepped = self._deadline(), Stepped()
-        now = self._clock()
-        self._file.read(lambda connection: self._read(connection, kept, now), until)
-        answer, changed = self._run(kept, step, stepped, now)
-        if not changed:
-            return answer
-        found = [answer]
+        patience, stepped, now = self._patience(), Stepped(), self._clock()
+        ran: list[tuple[T, bool]] = []  # the newest answer, and whether there is something to write
+        if not self._others_write(kept, patience, now):
+            ran = [self._run(kept, step, stepped, now)]
+            if not ran[0][1]:
+                return ran[0][0]
 
         def write(connection: sqlite3.Connection) -> None:
-            nonlocal changed
-            fresh = kept.state is not None and kept.opened == self._file.opened
-            if not fresh or not self._tables.save(connection, kept, now):
-                self._read(connection, kept, now)
-                found[0], changed = self._run(kept, step, stepped, now)
-                if changed and not self._tables.save(connection, kept, now):
-                    raise FileFault("a session was changed inside a transaction")
+            for _ in range(4):  # a handler of a signal may come in the middle, and change it, too
+                if ran:
+                    if kept.state is not None and kept.opened == self._file.opened:
+                        if not ran[0][1] or self._tables.save(connection, kept, now):
+                            return
+                        kept.shared = SHARED_STEPS
+                    kept.forget()
+                moved = self._read(connection, kept, now)
+                kept.shared = SHARED_STEPS if moved else max(0, kept.shared - 1)
+                ran[:] = [self._run(kept, step, stepped, now)]
+            raise FileFault("a session was changed inside a transaction")
 
         try:
-            self._file.write(write, stepped, until)
+            self._file.write(write, stepped, patience)
         except BaseException:
             kept.forget()
             raise
+        answer, changed = ran[0]
         if changed:
             self._saved(kept)
-        return found[0]
+        return answer
+
+    def _others_write(self, kept: Kept, patience: Patience, now: float) -> bool:
+        """Whether the step is to run inside the transaction; if not, what is known is up to date."""
+        if kept.shared == 0 and self._file.read(partial(self._read, kept=kept, now=now, follow=False), patience):
+            kept.shared = SHARED_STEPS
+        return kept.shared > 0
+
+    def _alone(self, kept: Kept, step: Callable[[SessionState], T]) -> T:
+        self._acquaint()
+        return self._outage.serve(kept.id, kept.last_known, step)
 
     def _run(self, kept: Kept, step: Callable[[SessionState], T], stepped: Stepped, now: float) -> tuple[T, bool]:
         """The answer of the step, and whether there is something to write."""
@@ -225,15 +236,12 @@ class SQLiteStore:
             raise
         finally:
             kept.depth -= 1
-        if self._stranger is not None and state.key_id == self._stranger and self._file.key != self._file.offer:
-            kept.forget()
-            raise _OfStranger
         stale = bool(kept.parts) and not 0 <= now - kept.used < self._ttl / 100
         asks = self._outage.is_on  # only what is written shows that the file can be used again
         return answer, kept.pack() or stale or asks
 
-    def _read(self, connection: sqlite3.Connection, kept: Kept, now: float) -> None:
-        """Brings what is known of a session up to date."""
+    def _read(self, connection: sqlite3.Connection, kept: Kept, now: float, *, follow: bool = True) -> bool:
+        """Brings what is known of a session up to date, as ``Tables.read``; whether others have written since."""
         if kept.opened != self._file.opened:
             kept.opened = self._file.opened
             kept.forget()
@@ -244,8 +252,10 @@ class SQLiteStore:
                     "%s has sessions of another version of the library: counters start afresh",
                     self.path,
                 )
-        self._tables.read(connection, kept, now)
-        self._add_local(kept)
+        moved = self._tables.read(connection, kept, now, follow=follow)
+        if follow or not moved:
+            self._add_local(kept)
+        return moved
 
     def _saved(self, kept: Kept) -> None:
         """Notes that the transaction was committed."""
@@ -258,15 +268,19 @@ class SQLiteStore:
         """Adds what was counted here while the file was away."""
         kept.added = None
         waiting = self._outage.pending(kept.id)
-        if waiting is None or (self._stranger is not None and waiting.key_id == self._stranger != self._own_id()):
+        if waiting is None:
             return
+        self._acquaint()
         whole = self._outage.merged(kept.id, kept.plain())
         if whole is not None:
             kept.take(whole)
             kept.added = waiting
 
-    def _own_id(self) -> str | None:
-        return None if self._file.key is None else _key_id(self._file.key)
+    def _acquaint(self) -> None:
+        """Has what was signed while nobody could read the file's key go on under that key, once it is known."""
+        if self._stranger is not None and self._file.key is not None:
+            self._outage.sign(self._stranger, _key_id(self._file.key))
+            self._stranger = None
 
     def _after_fork(self) -> None:
         """Another thread may have held any lock; what is remembered is read again."""
@@ -291,10 +305,6 @@ def _key_id(key: bytes) -> str:
     from otel_toolguard.core.canonical import Signer  # noqa: PLC0415  (costs start-up time, and few need it)
 
     return Signer(key).key_id
-
-
-class _OfStranger(Exception):
-    """The step signs under a key that is not the file's: it began when the file could not be read."""
 
 
 _stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 import weakref
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from otel_toolguard.stores.sqlite_patience import Patience
+
 T = TypeVar("T")
 
 # A version of the library that keeps something else has tables of its own, beside those of others.
-VERSION = f"1_{STATE_VERSION}"
+VERSION = f"2_{STATE_VERSION}"
 META, SESSIONS, ENTRIES = "toolguard_meta", f"toolguard_sessions_{VERSION}", f"toolguard_entries_{VERSION}"
+CHANGES = f"toolguard_changes_{VERSION}"
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS {META} (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS {SESSIONS} (
@@ -31,7 +35,10 @@ CREATE TABLE IF NOT EXISTS {SESSIONS} (
 CREATE TABLE IF NOT EXISTS {ENTRIES} (
     session INTEGER NOT NULL, place INTEGER NOT NULL, key BLOB NOT NULL, seq INTEGER NOT NULL, value TEXT NOT NULL,
     PRIMARY KEY (session, place, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS {CHANGES} (
+    session INTEGER NOT NULL, version INTEGER NOT NULL, keys TEXT, PRIMARY KEY (session, version)) WITHOUT ROWID;
 """
+_KEY = f"SELECT value FROM {META} WHERE name = 'key'"  # noqa: S608  (a constant)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -60,10 +67,10 @@ class SQLiteFile:
         timeout_s: How long a lock is waited for.
 
     Attributes:
-        key: Under which signatures are made, None before the file was read for the first time.
+        key: Under which signatures are made, None as long as nobody could read it.
         offer: The key for a file that has none yet.
         opened: How often the file was opened: what was remembered of an earlier opening may be of another file.
-        others: Whether the file has sessions of another version of the library.
+        others: Whether there were sessions of another version of the library alone, until this opened the file.
     """
 
     def __init__(self, path: Path, timeout_s: float) -> None:
@@ -75,23 +82,25 @@ class SQLiteFile:
         self.others = False
         self._lock = threading.RLock()
         self._depth = 0
+        self._commits = 0
+        self._seen = 0
         self._is: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
         _files.add(self)
 
-    def read(self, work: Callable[[sqlite3.Connection], T], until: float) -> T:
+    def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience) -> T:
         """What ``work`` finds in the file.
 
         Raises:
-            FileFault: The file cannot be used, or was locked until then (by ``time.monotonic``).
+            FileFault: The file cannot be used, or is locked and the patience at its end.
         """
-        return self._patiently(work, Stepped(), until)
+        return self._patiently(work, Stepped(), patience)
 
-    def write(self, work: Callable[[sqlite3.Connection], T], stepped: Stepped, until: float) -> T:
+    def write(self, work: Callable[[sqlite3.Connection], T], stepped: Stepped, patience: Patience) -> T:
         """Runs ``work`` as one transaction, which writes alone; again, from its beginning, if it could not commit.
 
         Raises:
-            FileFault: The file cannot be used, or was locked until then (by ``time.monotonic``).
+            FileFault: The file cannot be used, or is locked and the patience at its end.
         """
 
         def whole(connection: sqlite3.Connection) -> T:
@@ -101,17 +110,19 @@ class SQLiteFile:
             try:
                 answer = work(connection)
                 connection.execute("COMMIT")
+                self._commits += 1
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             return answer
 
-        return self._patiently(whole, stepped, until)
+        return self._patiently(whole, stepped, patience)
 
-    def _patiently(self, work: Callable[[sqlite3.Connection], T], stepped: Stepped, until: float) -> T:
+    def _patiently(self, work: Callable[[sqlite3.Connection], T], stepped: Stepped, patience: Patience) -> T:
         while True:  # a turn for each time that it was locked
-            if not self._lock.acquire(timeout=max(0.0, until - time.monotonic())):
-                raise FileFault(f"another thread used it for {self.timeout_s:g} s")
+            while not self._lock.acquire(timeout=patience.left):
+                if not patience.goes_on((self._commits, self._seen)):
+                    raise FileFault(f"another thread used it for {self.timeout_s:g} s")
             try:
                 self._depth += 1
                 return work(self._ready())
@@ -119,7 +130,7 @@ class SQLiteFile:
                 if fault is stepped.error:
                     raise
                 code = getattr(fault, "sqlite_errorcode", 0) & 0xFF
-                if code not in _BUSY or time.monotonic() >= until:
+                if code not in _BUSY or not patience.goes_on(self._progress()):
                     if self._depth == 1 and code not in _BUSY:
                         self.close()
                     said = f"locked for {self.timeout_s:g} s" if code in _BUSY else str(fault)
@@ -129,6 +140,15 @@ class SQLiteFile:
                 self._lock.release()
             # SQLite's own waiting grows to a tenth of a second a time: whoever comes fresh would always be first.
             time.sleep(0.0003 + secrets.randbelow(1000) * 1e-6)
+
+    def _progress(self) -> tuple[int, int]:
+        """Something else whenever this process or another has committed since the last look."""
+        try:
+            if self._connection is not None:
+                self._seen = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            pass
+        return self._commits, self._seen
 
     def _ready(self) -> sqlite3.Connection:
         connection = self._connection
@@ -142,7 +162,11 @@ class SQLiteFile:
                 self.close()
                 connection = None
         if connection is None:
-            connection = self._open()
+            try:
+                connection = self._open()
+            except (sqlite3.Error, OSError):
+                self.key = self.key or _key_in(self.path)
+                raise
         return connection
 
     def _open(self) -> sqlite3.Connection:
@@ -157,20 +181,19 @@ class SQLiteFile:
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA journal_size_limit = 4194304")
-            if not {META, SESSIONS, ENTRIES} <= tables:
+            if not {META, SESSIONS, ENTRIES, CHANGES} <= tables:
                 connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
-            keep = "SELECT value FROM toolguard_meta WHERE name = 'key'"
-            found = connection.execute(keep).fetchone()
+            found = connection.execute(_KEY).fetchone()
             if found is None:  # the first of several processes wins
                 mine = self.key or self.offer
                 connection.execute("INSERT OR IGNORE INTO toolguard_meta VALUES ('key', ?)", (mine,))
-                found = connection.execute(keep).fetchone()
+                found = connection.execute(_KEY).fetchone()
             status = os.stat(self.path)  # noqa: PTH116
         except BaseException:
             connection.close()
             raise
         self.key = bytes(found[0])
-        self.others = any(name.startswith("toolguard_sessions_") and name != SESSIONS for name in tables)
+        self.others = SESSIONS not in tables and any(name.startswith("toolguard_sessions_") for name in tables)
         self._is = (status.st_dev, status.st_ino)
         self.opened += 1
         self._connection = connection
@@ -191,7 +214,7 @@ class SQLiteFile:
             connection.close()
 
     # SQLite keeps its locks per process, in memory that a child would inherit and believe in: no connection may be open
-    # at a fork. Steps run outside the lock that is waited for here, so that it is held for moments.
+    # at a fork. The lock that is waited for here is held for moments: a step inside it is as short as any.
 
     def before_fork(self) -> bool:
         """Closes the connection, if it is not in use by the very code that forks."""
@@ -225,6 +248,19 @@ def _make(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:  # another process was first
         pass
+
+
+def _key_in(path: Path) -> bytes | None:
+    """The key in a file that can be read, though nothing can be written there; None if nobody can tell.
+
+    A key is written once and stays, so that it does not matter what others write meanwhile.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            found = connection.execute(_KEY).fetchone()
+    except (sqlite3.Error, OSError):
+        return None
+    return None if found is None else bytes(found[0])
 
 
 _files: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()

@@ -21,30 +21,28 @@ class Long(OrderedDict[str, Any]):
     """A dictionary that remembers which of its entries were changed since they were written.
 
     Attributes:
-        place: Its number in the session.
-        seq: The number of the newest entry; entries are read in this order.
+        place: Its number in the session; 0 if it needs another one, since what the file has under it is void.
+        fresh: Whether nothing of it is written yet.
+        seq: The number of the newest entry there ever was; entries are read in this order.
         set: Keys to be written, each with its number (None: it keeps the one it has).
-        gone: Keys to be deleted first; all of them if ``wiped``.
+        gone: Keys to be deleted first.
         loose: Keys whose values may change without this being told.
     """
 
-    def __init__(self, place: int, entries: Iterable[tuple[str, Any]] = (), seq: int = 0) -> None:
-        self.place, self.seq = place, seq
+    def __init__(self, place: int, entries: Iterable[tuple[str, Any]] = ()) -> None:
+        self.place, self.seq, self.fresh = place, 0, False
         self.set: dict[str, int | None] = {}
         self.gone: set[str] = set()
         self.loose: set[str] = set()
-        self.wiped = False
         super().__init__()
         for key, value in entries:
-            OrderedDict.__setitem__(self, key, value)
-            if not isinstance(value, _SCALARS):
-                self.loose.add(key)
+            self._put(key, value)
 
     @classmethod
     def made_of(cls, place: int, entries: dict[str, Any]) -> Long:
         """A long dictionary of which nothing is written yet."""
         made = cls(place)
-        made.wiped = True
+        made.fresh = True
         for key, value in entries.items():
             made[key] = value
         return made
@@ -55,9 +53,24 @@ class Long(OrderedDict[str, Any]):
             self.set[key] = self.seq
         else:
             self.set.setdefault(key, None)
+        self._put(key, value)
+
+    def _put(self, key: str, value: Any) -> None:
         if not isinstance(value, _SCALARS):
             self.loose.add(key)
         super().__setitem__(key, value)
+
+    def follow(self, key: str, seq: int, value: str | None) -> None:
+        """Takes an entry as another process has left it: its number and value, None if it is gone.
+
+        Several are taken in the order of their numbers, and ``seq`` is brought up to date after all of them.
+        """
+        if value is None or seq > self.seq:  # deleted, and perhaps made again since
+            self.loose.discard(key)
+            if key in self:
+                super().__delitem__(key)
+        if value is not None:
+            self._put(key, json.loads(value))
 
     def __delitem__(self, key: str) -> None:
         super().__delitem__(key)
@@ -66,12 +79,12 @@ class Long(OrderedDict[str, Any]):
         self.gone.add(key)
 
     def clear(self) -> None:
-        """Deletes every entry."""
+        """Deletes every entry, in the file with one stroke."""
         super().clear()
         self.set.clear()
         self.gone.clear()
         self.loose.clear()
-        self.wiped = True
+        self.place = 0
 
     def popitem(self, last: bool = True) -> tuple[str, Any]:
         """Deletes the newest entry, or the oldest; returns it."""
@@ -94,18 +107,19 @@ class Long(OrderedDict[str, Any]):
 
     def move_to_end(self, key: str, last: bool = True) -> None:
         """Makes an entry the newest, or the oldest."""
-        whole = OrderedDict(self)
-        whole.move_to_end(key, last)
-        self.clear()
-        for each, value in whole.items():
-            self[each] = value
+        value = self.pop(key)
+        rest = {} if last else dict(self)
+        if not last:
+            self.clear()
+        for each, other in ((key, value), *rest.items()):
+            self[each] = other
 
     @property
     def changed(self) -> bool:
         """Whether there is something to write."""
         for key in self.loose:
             self.set.setdefault(key, None)
-        return bool(self.wiped or self.set or self.gone)
+        return bool(self.set or self.gone)
 
     def rows(self) -> list[tuple[str, int, str]]:
         """Key, number and value of each entry to be written."""
@@ -115,7 +129,7 @@ class Long(OrderedDict[str, Any]):
         """Notes that all of it is in the file."""
         self.set.clear()
         self.gone.clear()
-        self.wiped = False
+        self.fresh = False
 
 
 def is_flat(entries: dict[str, Any]) -> bool:

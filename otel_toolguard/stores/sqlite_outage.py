@@ -152,6 +152,13 @@ class Outage:
             )
         )  # fmt: skip
 
+    def sign(self, old: str, new: str) -> None:
+        """Names another key for the sessions of one: totals do not depend on it, and old signatures match nothing."""
+        with self._lock:
+            for state, _ in self._sessions.values():
+                if state.key_id == old:
+                    state.key_id = new
+
     def pending(self, session_id: str) -> Apart | None:
         """What was counted here of a session and is not in the file yet."""
         found = self._sessions.get(session_id)

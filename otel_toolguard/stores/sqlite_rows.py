@@ -7,15 +7,14 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.core.state import SessionState
+from otel_toolguard.core.state import RunState, SessionState
 from otel_toolguard.stores.sqlite_long import LONG, Long, is_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from otel_toolguard.core.state import RunState
+    from collections.abc import Callable, Iterable, Iterator
 
     Part = tuple[str, dict[int, Long]]  # a text, and the long dictionaries that it refers to
+    Row = tuple[int, str, int, str | None]  # place, key, number and value of an entry; None of one that is gone
 
 SESSION = None  # the part that is no run
 RUNS = 0  # the place under which runs are kept, in their order
@@ -80,12 +79,13 @@ class Kept:
         pending: The parts that a step may have changed, as it left them; ``gone`` are runs that it deleted, ``written``
             is where and when all that was written.
         added: What was counted while the file was away and is in the state now; it is to be noted once that is written.
+        shared: For how many more steps others are expected to write, too; each one that is seen to do so renews it.
     """
 
     state: SessionState | None
 
     __slots__ = ("added", "blank", "busy", "depth", "gone", "id", "leases", "lock", "longs", "opened", "order",
-                 "parts", "pending", "places", "row", "state", "used", "version", "written")  # fmt: skip
+                 "parts", "pending", "places", "row", "shared", "state", "used", "version", "written")  # fmt: skip
 
     def __init__(self, session_id: str) -> None:
         self.id = session_id
@@ -94,6 +94,7 @@ class Kept:
         self.busy = False
         self.opened = 0
         self.added: Any = None
+        self.shared = 0
         self.pending: dict[str | None, Part] = {}
         self.gone: list[str | None] = []
         self.written = (0, 0.0)
@@ -116,41 +117,49 @@ class Kept:
         self.places = 0
         self.used = 0.0
 
-    def load(self, row: tuple[Any, ...], entries: Iterable[tuple[int, bytes, int, str]]) -> None:
-        """Takes the session from its rows: number, version, time of use, state, leases; entries in their order.
+    def load(
+        self, row: tuple[Any, ...], changed: Iterable[Row], entries_of: Callable[[int], Iterable[tuple[str, Any]]]
+    ) -> None:
+        """Brings what is known up to date, which is all of the session if nothing is.
+
+        Args:
+            row: Number, version, time of use, state, leases.
+            changed: The runs, and entries of long dictionaries, that others have written since, in their order.
+            entries_of: The entries of a long dictionary, for one that is new here.
 
         Raises:
-            ValueError, KeyError, TypeError, IndexError: They are not what ``save`` has written.
+            ValueError, KeyError, TypeError, IndexError, AttributeError: They are not what ``save`` has written.
         """
-        self.begin(None, 0)
+        runs = dict(self.state.runs) if self.state is not None else {}
         self.forget()
         self.row, self.version, self.used, text, leases = row
+        before = self.places
         plain, self.places = json.loads(text)
-        texts: dict[str | None, str] = {SESSION: text}
-        found: dict[int, list[tuple[str, Any]]] = {}
-        last: dict[int, int] = {}
-        for place, key, seq, value in entries:
-            if place == RUNS:
-                texts[_name(key)] = value
-            else:
-                found.setdefault(place, []).append((_name(key), json.loads(value)))
-                last[place] = seq
-        plain["runs"] = [[run_id, json.loads(value)] for run_id, value in texts.items() if run_id is not SESSION]
-        self.parts = {run_id: (each, {}) for run_id, each in texts.items()}
+        self.parts[SESSION] = (text, {})
+        plain["runs"] = []
+        for place, key, seq, value in changed:
+            if place != RUNS:
+                if place in self.longs:
+                    self.longs[place].follow(key, seq, value)
+                continue
+            if value is None or seq > before:  # deleted, and perhaps begun again since
+                self.parts.pop(key, None)
+                runs.pop(key, None)
+            if value is not None:
+                self.parts[key] = (value, {})
+                plain["runs"].append([key, json.loads(value)])
         for run_id, holder, name in _holders(plain):
             value = holder[name]
             if type(value) is dict and _MARK in value:
-                place = value[_MARK]
-                made = holder[name] = self.longs[place] = Long(place, found.get(place, ()), last.get(place, 0))
-                self.parts[run_id][1][place] = made
-        signatures = {run_id: run["signatures"] for run_id, run in plain["runs"]}
-        state = SessionState.from_plain(plain)
-        for run_id, run in state.runs.items():
-            if isinstance(signatures[run_id], Long):
-                run.signatures = signatures[run_id]
-        state.runs = Runs(state.runs)
+                place, seq = value[_MARK]
+                long = self.longs.get(place)
+                if long is None:
+                    long = self.longs[place] = Long(place, entries_of(place))
+                long.seq = seq
+                holder[name] = self.parts[run_id][1][place] = long
+        self.longs = {place: long for _, longs in self.parts.values() for place, long in longs.items()}
         self.leases = {(run_id, number): [until, owner] for run_id, number, until, owner in json.loads(leases)}
-        self.state = state
+        self.state = _revived(plain, runs)
 
     def take(self, plain: dict[str, Any]) -> None:
         """Puts another state in place of the one that is kept."""
@@ -173,10 +182,10 @@ class Kept:
         plain["runs"] = [
             [run_id, json.loads(text)] for run_id, (text, _) in self.parts.items() if run_id is not SESSION
         ]
-        for _, holder, name in _holders(plain):
+        for run_id, holder, name in _holders(plain):
             value = holder[name]
             if type(value) is dict and _MARK in value:
-                holder[name] = dict(self.longs.get(value[_MARK], ()))
+                holder[name] = dict(self.parts[run_id][1].get(value[_MARK][0], ()))
         return plain
 
     def leases_text(self) -> str:
@@ -257,7 +266,7 @@ class Kept:
         if run.ended:  # hardly ever asked for again: one text is read far faster than its entries
             _fold(run)
             return _text(run.to_plain()), {}
-        if len(run.signatures) >= LONG and not self._owns(run.signatures):
+        if self._grew_long(run.signatures):
             run.signatures = self._long(run.signatures)
         if self._lengthen(run.rules):
             run.bound = None  # hooks hold what they work on
@@ -265,7 +274,7 @@ class Kept:
         signatures = run.signatures
         if isinstance(signatures, Long):
             longs[signatures.place] = signatures
-            run.signatures = OrderedDict({_MARK: signatures.place})  # so that nobody copies thousands of entries
+            run.signatures = OrderedDict(_mark(signatures))  # so that nobody copies thousands of entries
         try:
             plain = run.to_plain()
         finally:
@@ -276,19 +285,20 @@ class Kept:
     def _lengthen(self, rules: dict[str, Any]) -> bool:
         made = False
         for name, mine in rules.items():
-            if type(mine) is dict or isinstance(mine, Long):
-                if len(mine) >= LONG or isinstance(mine, Long):
-                    if not self._owns(mine) and is_flat(mine):
-                        rules[name] = self._long(mine)
-                        made = True
-                    continue
+            if self._grew_long(mine):
+                rules[name] = self._long(mine)
+                made = True
+            elif type(mine) is dict and len(mine) < LONG:
                 for field, value in mine.items():
-                    if isinstance(value, dict) and len(value) >= LONG and not self._owns(value) and is_flat(value):
+                    if self._grew_long(value):
                         mine[field] = self._long(value)
         return made
 
-    def _owns(self, entries: dict[str, Any]) -> bool:
-        return isinstance(entries, Long) and self.longs.get(entries.place) is entries
+    def _grew_long(self, entries: Any) -> bool:
+        """Whether something is to be kept by entries from now on, or under another place than so far."""
+        if isinstance(entries, Long):
+            return self.longs.get(entries.place) is not entries
+        return isinstance(entries, dict) and len(entries) >= LONG and is_flat(entries)
 
     def _long(self, entries: dict[str, Any]) -> Long:
         self.places += 1
@@ -314,18 +324,44 @@ def _marked(rules: dict[str, Any], longs: dict[int, Long]) -> dict[str, Any]:
     for name, mine in rules.items():
         if isinstance(mine, Long):
             longs[mine.place] = mine
-            marked[name] = {_MARK: mine.place}
+            marked[name] = _mark(mine)
         elif type(mine) is dict:
             marked[name] = own = {}
             for field, value in mine.items():
                 if isinstance(value, Long):
                     longs[value.place] = value
-                    own[field] = {_MARK: value.place}
+                    own[field] = _mark(value)
                 else:
                     own[field] = value
         else:
             marked[name] = mine
     return marked
+
+
+def _mark(long: Long) -> dict[str, Any]:
+    return {_MARK: [long.place, long.seq]}
+
+
+def _revived(plain: dict[str, Any], runs: dict[str, RunState]) -> SessionState:
+    """The session of the plain data, with the runs that are there already and those that the data has."""
+    state = SessionState.from_plain({**plain, "runs": []})
+    state.runs = runs
+    for run_id, part in plain["runs"]:
+        signatures = part["signatures"]
+        if isinstance(signatures, Long):
+            part["signatures"] = {}  # so that nobody copies thousands of entries
+        run = runs[run_id] = RunState.from_plain(run_id, part, state, {})
+        if isinstance(signatures, Long):
+            run.signatures = signatures
+    known = {} if state.stop is None else {state.stop.trip.id: state.stop}
+    for run in runs.values():
+        run.session, run.bound = state, None  # hooks hold what they work on
+        if run.above is not None:
+            run.above = runs[run.above.id]
+        if run.stop is not None:
+            run.stop = known.setdefault(run.stop.trip.id, run.stop)
+    state.runs = Runs(runs)
+    return state
 
 
 def _fold(run: RunState) -> None:
@@ -344,10 +380,6 @@ def _fold(run: RunState) -> None:
 
 def _text(plain: Any) -> str:
     return json.dumps(plain, separators=(",", ":"))
-
-
-def _name(key: bytes) -> str:
-    return key.decode("utf-8", "surrogatepass")
 
 
 def needed(state: SessionState) -> bool:

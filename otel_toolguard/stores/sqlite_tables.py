@@ -1,21 +1,30 @@
-"""The tables of the SQLite store: a row for each session, and one for each entry of its long dictionaries."""
+"""The tables of the SQLite store: a row for each session, one for each entry of its long dictionaries.
+
+And, while several processes write a session, one for each of its newest versions, with the keys of the entries that
+this version has changed: whoever knows an older one reads these entries alone.
+"""
 
 # ruff: noqa: S608  (the names of tables are constants; every value is bound)
 
 from __future__ import annotations
 
+import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.stores.sqlite_file import ENTRIES, SESSIONS, RowFault
+from otel_toolguard.stores.sqlite_file import CHANGES, ENTRIES, SESSIONS, RowFault
 from otel_toolguard.stores.sqlite_leases import give_back, lease
 from otel_toolguard.stores.sqlite_rows import RUNS, SESSION, needed
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterable, Iterator
 
     from otel_toolguard.stores.sqlite_long import Long
-    from otel_toolguard.stores.sqlite_rows import Kept
+    from otel_toolguard.stores.sqlite_rows import Kept, Row
 
+VERSIONS_KEPT = 256  # whose changes are still told
+CHANGES_MOST = 256  # keys that a version tells; of one that has changed more, all is read anew
 _UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 
 
@@ -40,8 +49,11 @@ class Tables:
         ).fetchall()
         return [(name.decode("utf-8", "surrogatepass"), used, bool(held)) for name, used, held in rows]
 
-    def read(self, connection: sqlite3.Connection, kept: Kept, now: float) -> None:
+    def read(self, connection: sqlite3.Connection, kept: Kept, now: float, *, follow: bool = True) -> bool:
         """Brings what is known of a session up to date; a session that has expired begins anew.
+
+        Returns:
+            Whether others have written since; then nothing is done unless ``follow`` is set.
 
         Raises:
             RowFault: Its rows are not what was written.
@@ -49,32 +61,19 @@ class Tables:
         row = connection.execute(
             f"SELECT n, version FROM {SESSIONS} WHERE namespace = ? AND id = ?", (self._namespace, _bytes(kept.id))
         ).fetchone()
+        moved = kept.state is not None and (kept.row, kept.version) != (row or (None, 0))
+        if moved and not follow:
+            return True
         if row is None:
             kept.begin(None, 0)
-        elif kept.state is None or (kept.row, kept.version) != row:
-            self._load(connection, kept, row[0])
+        elif moved or kept.state is None:
+            with _snapshot(connection):
+                _load(connection, kept, row[0])
         if kept.leases:
             give_back(kept, now, self._lease)
         if kept.row is not None and now - kept.used > self._ttl and not kept.leases:
             kept.begin(kept.row, kept.version, blank=True)
-
-    def _load(self, connection: sqlite3.Connection, kept: Kept, n: int) -> None:
-        whole = f"SELECT n, version, used, state, leases FROM {SESSIONS} WHERE n = ?"
-        inside = f"SELECT place, key, seq, value FROM {ENTRIES} WHERE session = ? ORDER BY place, seq"
-        row = connection.execute(whole, (n,)).fetchone()
-        while row is not None:
-            entries = connection.execute(inside, (n,)).fetchall()
-            again = connection.execute(whole, (n,)).fetchone()
-            if again != row:  # written by another process in between
-                row = again
-                continue
-            try:
-                kept.load(row, entries)
-            except _UNREADABLE as fault:
-                kept.begin(None, 0)
-                raise RowFault(repr(fault)[:200]) from fault
-            return
-        kept.begin(None, 0)
+        return moved
 
     def save(self, connection: sqlite3.Connection, kept: Kept, now: float) -> bool:
         """Writes the session; False if it is no longer the one that was read."""
@@ -100,6 +99,8 @@ class Tables:
             return False
         if kept.blank:
             connection.execute(f"DELETE FROM {ENTRIES} WHERE session = ?", (n,))
+        if kept.shared:
+            _tell(connection, n, kept.version + 1, None if kept.blank else _changes(kept))
         _write_parts(connection, n, kept)
         if kept.row is None:
             self._forget(connection, n, now)
@@ -114,7 +115,7 @@ class Tables:
                 f"SELECT n FROM {SESSIONS} WHERE namespace = ? AND n <> ? AND {which}",
                 (self._namespace, newest, *given),
             ).fetchall()
-            for table, name in ((SESSIONS, "n"), (ENTRIES, "session")):
+            for table, name in ((SESSIONS, "n"), (ENTRIES, "session"), (CHANGES, "session")):
                 connection.executemany(f"DELETE FROM {table} WHERE {name} = ?", found)
             return len(found)
 
@@ -127,6 +128,91 @@ class Tables:
             deleted += idle + gone(oldest, now, 1, max(0, over - idle))
         if deleted:
             connection.execute("PRAGMA incremental_vacuum(256)").fetchall()
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def _load(connection: sqlite3.Connection, kept: Kept, n: int) -> None:
+    row = connection.execute(
+        f"SELECT n, version, used, state, leases FROM {SESSIONS} WHERE n = ?", (n,)
+    ).fetchone()  # fmt: skip
+    try:
+        changed = None if row is None else _changed_since(connection, kept, row)
+        if changed is None:
+            kept.begin(None, 0)
+            changed = _runs(connection, n)
+        if row is not None:
+            kept.load(row, changed, lambda place: _entries(connection, n, place))
+    except _UNREADABLE as fault:
+        kept.begin(None, 0)
+        raise RowFault(repr(fault)[:200]) from fault
+
+
+def _changed_since(connection: sqlite3.Connection, kept: Kept, row: tuple[Any, ...]) -> list[Row] | None:
+    """What others have written since what is known, in its order; None if only all of it tells."""
+    n, version = row[:2]
+    if kept.state is None or kept.row != n:
+        return None
+    told = connection.execute(
+        f"SELECT keys FROM {CHANGES} WHERE session = ? AND version > ?", (n, kept.version)
+    ).fetchall()
+    if len(told) != version - kept.version or (None,) in told:
+        return None
+    names = {(place, key) for (keys,) in told for place, key in json.loads(keys)}
+    entry = f"SELECT seq, value FROM {ENTRIES} WHERE session = ? AND place = ? AND key = ?"
+    found = [
+        (place, key, *(connection.execute(entry, (n, place, _bytes(key))).fetchone() or (0, None)))
+        for place, key in names
+    ]
+    return sorted(found, key=lambda entry: (entry[0], entry[2]))
+
+
+def _runs(connection: sqlite3.Connection, n: int) -> list[Row]:
+    found = connection.execute(
+        f"SELECT key, seq, value FROM {ENTRIES} WHERE session = ? AND place = ? ORDER BY seq", (n, RUNS)
+    ).fetchall()
+    return [(RUNS, _text(key), seq, value) for key, seq, value in found]
+
+
+def _entries(connection: sqlite3.Connection, n: int, place: int) -> Iterable[tuple[str, Any]]:
+    found = connection.execute(
+        f"SELECT key, value FROM {ENTRIES} WHERE session = ? AND place = ? ORDER BY seq", (n, place)
+    ).fetchall()
+    values = json.loads(f"[{','.join(value for _, value in found)}]")
+    return zip((_text(key) for key, _ in found), values, strict=True)
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """A block in which all that is read is of one moment."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def _changes(kept: Kept) -> list[tuple[int, str]]:
+    """Place and key of each entry that is about to be written or deleted; a new dictionary is seen by its mark."""
+    runs = {*kept.gone, *(run_id for run_id in kept.pending if kept.is_new(run_id))}
+    longs = [long for _, longs in kept.pending.values() for long in longs.values() if not long.fresh and long.changed]
+    return [
+        *((RUNS, run_id) for run_id in runs if run_id is not SESSION),
+        *((long.place, key) for long in longs for key in {*long.set, *long.gone}),
+    ]
+
+
+def _tell(connection: sqlite3.Connection, n: int, version: int, changes: list[tuple[int, str]] | None) -> None:
+    keys = None if changes is None or len(changes) > CHANGES_MOST else json.dumps(changes, separators=(",", ":"))
+    connection.execute(f"INSERT OR REPLACE INTO {CHANGES} VALUES (?, ?, ?)", (n, version, keys))
+    connection.execute(f"DELETE FROM {CHANGES} WHERE session = ? AND version <= ?", (n, version - VERSIONS_KEPT))
 
 
 def _write_parts(connection: sqlite3.Connection, n: int, kept: Kept) -> None:
@@ -152,9 +238,7 @@ _PUT = (
 
 
 def _write_long(connection: sqlite3.Connection, n: int, each: Long) -> None:
-    if each.wiped:
-        connection.execute(f"DELETE FROM {ENTRIES} WHERE session = ? AND place = ?", (n, each.place))
-    elif each.gone:
+    if each.gone:
         connection.executemany(
             f"DELETE FROM {ENTRIES} WHERE session = ? AND place = ? AND key = ?",
             [(n, each.place, _bytes(key)) for key in each.gone],
@@ -167,3 +251,7 @@ def _write_long(connection: sqlite3.Connection, n: int, each: Long) -> None:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "surrogatepass")

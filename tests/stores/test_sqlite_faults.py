@@ -420,40 +420,6 @@ def test_sessions_of_another_version_stay_as_they_are(tmp_path, said):
     assert [level for level, text in said() if "another version" in text] == ["WARNING"]
 
 
-def test_a_session_that_began_before_the_key_was_known(tmp_path):
-    """It goes on by itself, for its signatures mean nothing to others; what the file has is not wiped by it."""
-    path = tmp_path / "a.sqlite3"
-    shared = Session("s", policy=POLICY, store=SQLiteStore(path))
-    assert try_calls(shared, 3) == 3
-    shared.guard.store.close()
-    path.rename(tmp_path / "away")
-    path.mkdir()
-    store = SQLiteStore(path, local_calls=4)
-    early = Session("s", policy=POLICY, store=store)
-    assert try_calls(early, 1) == 1
-    path.rmdir()
-    (tmp_path / "away").rename(path)
-    again(store)
-    assert try_calls(early, 9) == 3
-    assert calls(SQLiteStore(path)) == 3
-    late = Session("s", policy=POLICY, store=store)
-    assert late.guard.signer.key_id == shared.guard.signer.key_id
-    assert try_calls(late, 9) == 5
-
-
-def test_a_key_made_in_an_outage_is_kept_if_the_file_is_new(tmp_path):
-    """Where nobody had a key yet, the sessions that began in the outage are in the file afterwards."""
-    path = unusable_folder(tmp_path)
-    store = SQLiteStore(path)
-    session = Session("s", policy=POLICY, store=store)
-    assert try_calls(session, 3) == 3
-    (tmp_path / "file").unlink()
-    again(store)
-    assert try_calls(session, 9) == 5
-    view = SQLiteStore(path)
-    assert (view.key, calls(view)) == (store.key, 8)
-
-
 def test_a_handler_that_raises_is_not_felt(tmp_path):
     """An application whose log fails has its calls all the same."""
 
