@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from services import binaries
-from services.places import bare_environment
+from services.places import bare_environment, json_of, until
 from services.stack import RUN_S
 
-UP = Path(__file__).parent / "services" / "up.py"
+UP, DETACHED = (Path(__file__).parent / "services" / name for name in ("up.py", "detached.py"))
 
 
 @pytest.fixture
@@ -59,7 +59,31 @@ def test_the_services_are_left_up_for_whoever_wants_to_look(had):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if " sha256 " in line] == [str(program) for program in programs]
-    assert len(re.findall(r"^  \w+: http://127.0.0.1:\d+/api/v3/traces/[0-9a-f]{32}$", done.stdout, re.MULTILINE)) == 6
+    assert len(re.findall(r"^  \w+: http://127.0.0.1:\d+/api/v3/traces/[0-9a-f]{32}\b", done.stdout, re.MULTILINE)) == 6
     assert all(
         any(line.startswith(name) for line in lines) for name in ("jaeger http", "collector http", "prometheus http")
     )
+
+
+def test_they_run_in_the_background_until_they_are_ended(had, tmp_path):
+    """Once `detached.py up` has returned Jaeger has the demo's trip; after `down` nothing answers, and again is no fault."""
+    with had():
+        binaries.jaeger(), binaries.collector(), binaries.prometheus()
+    env = bare_environment() | {"LIVE_UP": str(tmp_path)}
+
+    def command(word):
+        done = subprocess.run([sys.executable, DETACHED, word], env=env, capture_output=True, text=True, timeout=RUN_S)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        said = command("up")
+        (jaeger,) = re.findall(r"^jaeger (http://\S+) ", said, re.MULTILINE)
+        trace = re.findall(r"^  loop: (\S+)$", said, re.MULTILINE)[0]
+        assert until(lambda: json_of(trace))
+        assert "live-down" in said
+    finally:
+        ended = command("down")
+    assert "ended process" in ended
+    assert json_of(f"{jaeger}/api/v3/services") is None
+    assert command("down") == ""

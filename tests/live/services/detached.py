@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FOLDER = HERE.parents[2] / ".live-up"
+FOLDER = Path(os.environ.get("LIVE_UP", HERE.parents[2] / ".live-up"))
 LOG, PID = FOLDER / "log", FOLDER / "pid"
 READY = "up for "  # how up.py begins its last line once all is there
 SLICE_S = 0.2
