@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_toolguard.cli.mcp_judge import Judge
 
 logger = logging.getLogger("otel_toolguard")
+PIECE = 1 << 20  # bytes
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Between two neighbours only, or made anew here.
 _OURS = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
@@ -78,18 +79,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             parts = []
             while size := _size(self.rfile.readline().partition(b";")[0], 16):
                 parts.append(self._exactly(size))
-                self.rfile.readline()
+                if self.rfile.readline() not in (b"\r\n", b"\n"):
+                    raise ValueError(f"a chunk is longer than {size} bytes")
             while self.rfile.readline().strip():
                 pass
             return b"".join(parts)
-        length = self.headers.get("Content-Length")
-        return self._exactly(_size(length.encode(), 10)) if length is not None else None
+        lengths = set(self.headers.get_all("Content-Length") or ())
+        if len(lengths) > 1:
+            raise ValueError("it has two lengths")
+        return self._exactly(_size(lengths.pop().encode(), 10)) if lengths else None
 
     def _exactly(self, size: int) -> bytes:
-        found = self.rfile.read(size)
-        if len(found) < size:
-            raise ValueError(f"{len(found)} of {size} bytes")
-        return found
+        found = bytearray()
+        while len(found) < size:
+            part = self.rfile.read(min(size - len(found), PIECE))  # room is made for what comes, not for what is said
+            if not part:
+                raise ValueError(f"{len(found)} of {size} bytes")
+            found += part
+        return bytes(found)
 
     def _refused(self, passage: Passage) -> None:
         answer = passage.answer()

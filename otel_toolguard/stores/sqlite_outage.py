@@ -181,8 +181,14 @@ class Outage:
                 del self._sessions[session_id]
 
     def after_fork(self) -> None:
-        """Another thread may have held the lock."""
+        """Another thread may have held the lock; what was counted before the fork is the parent's to tell."""
         self._lock = threading.RLock()
+        known, self._sessions = self._sessions, OrderedDict()
+        for session_id, (state, _) in known.items():
+            try:
+                self._sessions[session_id] = state, json.loads(json.dumps(_without_ours(state).to_plain()))
+            except Exception:  # another thread was in the middle of a step on it
+                pass
 
 
 def say(level: int, text: str, *given: Any) -> None:

@@ -336,6 +336,11 @@ HALVES = {
     "signed": b"Content-Length: +5\r\n\r\n[1,2]",
     "no number": b"Content-Length: five\r\n\r\n",
     "bad chunk": b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "longer than memory": b"Content-Length: 1000000000000000000000000000000\r\n\r\n" + calling("search"),
+    "two lengths": b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n[1]",
+    "number too long": b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "chunk longer than memory": b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 30 + b"\r\n" + calling("search"),
+    "chunk longer than said": b"Transfer-Encoding: chunked\r\n\r\n5\r\n" + calling("search") + b"\r\n0\r\n\r\n",
     "short chunk": b"Transfer-Encoding: chunked\r\n\r\nff\r\n" + calling("search"),
 }
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -286,6 +287,37 @@ def test_a_fork_inside_a_step(tmp_path):
 
     store.transact("s", step)
     assert (calls(store), calls(store, "child")) == (1, 1)
+
+
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_a_fork_while_the_file_is_away(first, tmp_path, monkeypatch):
+    """What was counted before the fork comes to the file once, by the parent; each adds what it counts itself."""
+    store = SQLiteStore(tmp_path / "a.sqlite3")
+    bump(store)
+
+    def away():
+        raise OSError("away")
+
+    def mended(times, *, wait=lambda: True):
+        wait()
+        monkeypatch.undo()
+        store._outage.ask_again()
+        return [bump(store) for _ in range(times)] != []
+
+    monkeypatch.setattr(store._file, "_ready", away)
+    for _ in range(3):
+        bump(store)
+    flag = tmp_path / "parent-was-first"
+
+    def parent_is_done():
+        while first == "parent" and not flag.exists():
+            time.sleep(0.01)
+
+    child = forked(lambda: mended(2, wait=parent_is_done))
+    mended(4, wait=child if first == "child" else lambda: True)
+    flag.touch()
+    assert first == "child" or child()
+    assert calls(store) == 1 + 3 + 2 + 4
 
 
 def test_no_connection_is_open_at_a_fork(tmp_path):
