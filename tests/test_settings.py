@@ -1,6 +1,7 @@
 """Settings: what is accepted, which source speaks, and errors that name the place and the valid choices."""
 
 import json
+import os
 import re
 import warnings
 from types import MappingProxyType
@@ -323,6 +324,15 @@ def test_a_file_that_cannot_be_read(tmp_path):
         with pytest.raises(SettingsError, match=says) as caught:
             Policy.from_toml(path)
         assert str(caught.value).startswith(str(path))
+
+
+def test_only_a_plain_file_is_read(tmp_path):
+    """A device without end and a pipe, which all but its first reader find empty, are refused; nothing is no settings."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", str(tmp_path / "pipe")):
+        with pytest.raises(SettingsError, match=f"^{path}: is no plain file$"):
+            Policy.from_toml(path)
+    assert Policy.from_toml(os.devnull).profile_name == "balanced"
 
 
 # ------------------------------------------------------------------------------------------------ precedence

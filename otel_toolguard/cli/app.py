@@ -37,7 +37,8 @@ def _finish(step: Callable[[], int]) -> NoReturn:
 
     try:
         code = step()
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except SettingsError as error:
         note(str(error))
         code = 2

@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 import shutil
-import sys
 import textwrap
 from collections import Counter
 from contextlib import contextmanager
@@ -15,13 +14,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from otel_toolguard._version import __version__
+from otel_toolguard.cli.check import note
 from otel_toolguard.cli.doctor_beside import beside_findings
 from otel_toolguard.cli.doctor_export import export_findings, wants_otlp
 from otel_toolguard.cli.doctor_finding import Finding, Section
-from otel_toolguard.cli.doctor_module import imported, module_findings
+from otel_toolguard.cli.doctor_module import imported, left_running, module_findings, names_of
 from otel_toolguard.cli.doctor_policy import policy_findings
 from otel_toolguard.cli.doctor_providers import provider_findings, zero_code_exports
+from otel_toolguard.cli.doctor_sdk import sdk_findings
 from otel_toolguard.cli.doctor_store import store_findings
+from otel_toolguard.cli.doctor_streams import Running, apart, opened, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,28 +44,39 @@ def doctor(modules: Sequence[str], *, as_json: bool) -> int:
     Raises:
         SettingsError: What was given is no name of a module.
     """
-    found, faults = imported(modules)  # first of all: what it sets up is what the rest is about
+    names = names_of(modules)
+    there = opened()
+    running = Running()
+    with apart():
+        sections = _found(names, running)
+    levels = Counter(finding.level for section in sections for finding in section.findings)
+    text = _json(sections, levels) if as_json else "".join(f"{line}\n" for line in _lines(sections, levels))
+    if not there:
+        note("standard output is closed: the report cannot be written")
+    done = written(text) and there
+    return running.leave(1 if levels["fail"] or not done else 0)
+
+
+def _found(names: Sequence[str], running: Running) -> list[Section]:
+    modules, faults = imported(names)  # first of all: what it sets up is what the rest is about
     with _quiet():
         sections = _sections()
         policy, judged = policy_findings(os.environ)
         sections.append(Section("policy", judged))
         sections.append(Section("store", store_findings(os.environ, policy)))
-        if modules:
-            sections.append(Section("module", [*faults, *(module_findings(found, policy) if found else ())]))
+        if names:
+            faults += left_running(running.names())
+            sections.append(Section("module", [*faults, *(module_findings(modules, policy) if modules else ())]))
         elif policy is not None and policy.tools:
             judged.append(_unasked(len(policy.tools)))
-    levels = Counter(finding.level for section in sections for finding in section.findings)
-    if as_json:
-        _print_json(sections, levels)
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(sections, levels)))
-    return 1 if levels["fail"] else 0
+    return sections
 
 
 def _sections() -> list[Section]:
     """What is about telemetry."""
     environment = os.environ
     exported = export_findings(environment, instrumented=zero_code_exports(environment))
+    exported += sdk_findings(environment)
     return [
         Section("export", exported),
         Section("providers", provider_findings(environment, wants_otlp(environment))),
@@ -86,7 +99,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _print_json(sections: list[Section], levels: Counter[Level]) -> None:
+def _json(sections: list[Section], levels: Counter[Level]) -> str:
     answer = {
         "ok": not levels["fail"],
         "version": __version__,
@@ -94,7 +107,7 @@ def _print_json(sections: list[Section], levels: Counter[Level]) -> None:
         "counts": {level: levels[level] for level in ("ok", "note", "warn", "fail")},
         "sections": {section.title: [finding.to_dict() for finding in section.findings] for section in sections},
     }
-    sys.stdout.write(json.dumps(answer, default=str) + "\n")
+    return json.dumps(answer, default=str) + "\n"
 
 
 # ------------------------------------------------------------------------------------------------ the page

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_toolguard.cli.doctor_finding import Finding, one_line, shown_url
 from otel_toolguard.cli.doctor_providers import OTLP
-from otel_toolguard.cli.doctor_reach import Answer, ask_all, ask_grpc, ask_http
+from otel_toolguard.cli.doctor_reach import SECONDS, ask, ask_all
+from otel_toolguard.cli.doctor_tls import tls_findings
 from otel_toolguard.cli.doctor_variables import DEFAULT_TIMEOUT, DEFAULTS, GRPC, HTTP, SIGNALS, export_of
+from otel_toolguard.errors import SettingsError
+from otel_toolguard.session import default_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
+    from otel_toolguard.cli.doctor_answer import Answer
     from otel_toolguard.cli.doctor_finding import Level
     from otel_toolguard.cli.doctor_variables import Export
 
 _OTHER = {GRPC: HTTP, HTTP: GRPC}
+_LENDING = "OTEL_PYTHON_EXPORTER_OTLP_"
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _WORD = {GRPC: "gRPC", HTTP: "OTLP over HTTP"}
 _PORT = {GRPC: 4317, HTTP: 4318}
+_OF_OTLP = ("denied", "no_path", "busy", "empty", "refused", "moved", "proxy", "files")  # not by the wrong protocol
 _SAMPLERS = ("always_on", "always_off", "traceidratio")
 
 
@@ -39,48 +45,43 @@ def export_findings(environment: Mapping[str, str], *, instrumented: bool) -> li
         instrumented: Whether ``opentelemetry-instrument`` would export by OTLP without being told.
     """
     exports = [export_of(signal, environment) for signal in SIGNALS]
-    asked = _ask([export for export in exports if not export.off and export.protocol in DEFAULTS])
+    asked = _ask([export for export in exports if not export.off and export.protocol in DEFAULTS], environment)
     findings = list(_switches(environment))
     for export in exports:
         if export.off:
             findings.append(_elsewhere(export))
         elif export.signal in asked:
             findings.append(_told(asked[export.signal], instrumented=instrumented))
-    findings += _once(_values(exports))
+    trusted = {export.signal: asked[export.signal].answer.trusts for export in exports if export.signal in asked}
+    findings += _once(_values(exports, trusted))
     return findings
 
 
-def _ask(exports: list[Export]) -> dict[str, _Asked]:
+def _ask(exports: list[Export], environment: Mapping[str, str]) -> dict[str, _Asked]:
     """Each in both protocols, all at the same time."""
-    questions: dict[Hashable, Callable[[], Answer]] = {}
-    for export in exports:
-        if not _missing_files(export):
-            for protocol in (GRPC, HTTP):
-                questions[export.signal, protocol] = partial(
-                    ask_grpc if protocol == GRPC else ask_http, _in(export, protocol)
-                )
+    questions: dict[Hashable, Callable[[], Answer]] = {
+        (export.signal, protocol): partial(ask, _in(export, protocol, environment))
+        for export in exports
+        for protocol in (GRPC, HTTP)
+    }
     answers = ask_all(questions)
-    unasked = Answer("unasked", "not asked, for a file of its TLS settings is missing")
     return {
         export.signal: _Asked(
-            export,
-            answers.get((export.signal, export.protocol), unasked),
-            answers.get((export.signal, _OTHER[export.protocol]), unasked),
+            export, answers[export.signal, export.protocol], answers[export.signal, _OTHER[export.protocol]]
         )
         for export in exports
     }
 
 
-def _in(export: Export, protocol: str) -> Export:
+def _in(export: Export, protocol: str, environment: Mapping[str, str]) -> Export:
     """The same place, spoken to in a protocol; the default place of that protocol, if none is named."""
     if protocol == export.protocol:
         return export
-    if export.source is None:
-        return export_of(export.signal, {}, protocol)._replace(headers=export.headers)
-    if protocol == GRPC:
-        return export._replace(protocol=GRPC, secure=export.endpoint.lower().startswith("https"))
+    other = export_of(export.signal, environment, protocol)
+    if protocol == GRPC or export.source is None:
+        return other
     scheme = "https" if export.secure else "http"
-    return export._replace(protocol=HTTP, endpoint=f"{scheme}://{export.target}/v1/{export.signal}")
+    return other._replace(endpoint=f"{scheme}://{export.target}/v1/{export.signal}")
 
 
 # ------------------------------------------------------------------------------------------------ in words
@@ -97,7 +98,7 @@ def _told(asked: _Asked, *, instrumented: bool) -> Finding:
         elsewhere = "" if export.source else f", at {DEFAULTS[_OTHER[export.protocol]]}"
         text += f"; {_WORD[_OTHER[export.protocol]]} answers{elsewhere}"
     data = {
-        "exporters": export.exporters, "protocol": export.protocol, "endpoint": shown_url(export.endpoint),
+        "exporters": _names(export), "protocol": one_line(export.protocol, 40), "endpoint": shown_url(export.endpoint),
         "source": export.source, "answer": answer.kind, "other_protocol": otherwise.kind,
         "headers": sorted(export.headers), "timeout_s": export.timeout,
     }  # fmt: skip
@@ -114,15 +115,15 @@ def _judged(asked: _Asked, *, wanted: bool) -> tuple[Level, str]:
     if not wanted:
         return "note", "no export is asked for; OTEL_EXPORTER_OTLP_ENDPOINT and _PROTOCOL would ask for one"
     if answer.kind == "unasked":
-        return "warn", OTLP if "grpcio" in answer.text else "name files that can be read, and ask again"
-    if otherwise.kind in ("ok", "denied") and answer.kind not in ("denied", "no_path", "busy"):
+        return "fail", OTLP
+    if otherwise.kind in ("ok", "denied") and answer.kind not in _OF_OTLP:
         return "fail", _the_other(export)
     if answer.kind == "no_path" and export.signal != SIGNALS[0]:
         return "warn", (
             f"set OTEL_{export.signal.upper()}_EXPORTER=none, or OTEL_EXPORTER_OTLP_{export.signal.upper()}_ENDPOINT "
             "to a place that takes them"
         )
-    return "warn" if answer.kind == "busy" else "fail", _ADVICE[answer.kind](export)
+    return "warn" if answer.kind in ("busy", "empty") else "fail", _ADVICE[answer.kind](export)
 
 
 def _the_other(export: Export) -> str:
@@ -157,9 +158,15 @@ def _advice_away(export: Export) -> str:
     return f"start it, or correct {export.source}"
 
 
+def _advice_silent(export: Export) -> str:
+    if export.timeout < SECONDS:
+        return "give it more time with OTEL_EXPORTER_OTLP_TIMEOUT, in seconds"
+    return "something may be in the way: a firewall, a proxy, TLS on one side only"
+
+
 _ADVICE: dict[str, Callable[[Export], str]] = {
     "away": _advice_away,
-    "silent": lambda _: "something may be in the way: a firewall, a proxy, TLS on one side only",
+    "silent": _advice_silent,
     "untrusted": lambda _: "set OTEL_EXPORTER_OTLP_CERTIFICATE to the file of the authority that signed it",
     "tls": _advice_tls,
     "other": lambda _: "is it an OTLP receiver? Look at host and port",
@@ -169,16 +176,25 @@ _ADVICE: dict[str, Callable[[Export], str]] = {
         else "set OTEL_EXPORTER_OTLP_HEADERS to what the back end asks for"
     ),
     "no_path": _advice_no_path,
+    "proxy": lambda _: "look at ALL_PROXY, HTTP_PROXY and HTTPS_PROXY; NO_PROXY names hosts that need none",
+    "moved": lambda export: f"write the address to which it redirects into {export.source or _ENDPOINT}",
+    "empty": lambda _: "perhaps it takes what is not empty: send it a span, and look whether that arrives",
+    "refused": lambda _: "correct the variable that it names",
+    "files": lambda _: "correct the variable that names it",
     "busy": lambda _: "exporters try again for the time of their timeout; ask once more later",
     "odd": lambda export: f"look at {export.source or 'the address'}",
 }
 
 
 def _elsewhere(export: Export) -> Finding:
-    names = ", ".join(one_line(name, 40) for name in export.exporters or ())
+    names = ", ".join(one_line(name, 40) or "nothing" for name in export.exporters or ())
     text = "not exported" if names == "none" else f"to {names}, not by OTLP"
     variable = f"OTEL_{export.signal.upper()}_EXPORTER"
-    return Finding("note", export.signal, f"{text} ({variable})", "", {"exporters": export.exporters})
+    return Finding("note", export.signal, f"{text} ({variable})", "", {"exporters": _names(export)})
+
+
+def _names(export: Export) -> list[str] | None:
+    return None if export.exporters is None else [one_line(name, 40) for name in export.exporters]
 
 
 # ------------------------------------------------------------------------------------------------ values
@@ -188,8 +204,20 @@ def _switches(environment: Mapping[str, str]) -> Iterator[Finding]:
     """What makes spans few or none, whatever the endpoint."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield Finding("warn", "sdk", "OTEL_SDK_DISABLED is true: nothing is traced", "unset it to have traces")
-    if environment.get("TOOLGUARD_TELEMETRY", "").lower() in ("off", "0", "false", "no"):
-        yield Finding("warn", "telemetry", "TOOLGUARD_TELEMETRY is off: guarded calls tell nothing", "unset it")
+    try:
+        telemetry = default_telemetry("enforce")
+    except SettingsError as error:
+        yield Finding("fail", "telemetry", one_line(error), "correct it; until then each Session raises this error")
+    else:
+        if telemetry is None:
+            yield Finding("warn", "telemetry", "TOOLGUARD_TELEMETRY is off: guarded calls tell nothing", "unset it")
+    if environment.get("OTEL_CONFIG_FILE"):
+        text = "OTEL_CONFIG_FILE is set: the SDK reads that file, which is not looked at here, and no other variable"
+        yield Finding("warn", "sdk", text, "unset it, if the variables are meant to count")
+    lending = [name for name in sorted(environment) if name.startswith(_LENDING) and name.endswith("_PROVIDER")]
+    if lending:
+        text = f"{', '.join(lending)}: asked is without its credentials, so that the answer may be another"
+        yield Finding("note", "credentials", text)
     sampler = environment.get("OTEL_TRACES_SAMPLER", "").lower()
     if sampler:
         yield _sampler(sampler, environment.get("OTEL_TRACES_SAMPLER_ARG"))
@@ -217,31 +245,22 @@ def _sampler(name: str, argument: str | None) -> Finding:
     return Finding("note", "sampler", f"{keeps}; a trip in the others has no trace", "sample behind the collector")
 
 
-def _values(exports: list[Export]) -> Iterator[Finding]:
+def _values(exports: list[Export], trusted: Mapping[Any, str | None]) -> Iterator[Finding]:
     for export in exports:
         if export.off:
             continue
         for wrong in export.wrong:
             yield Finding("fail", "value", f"{wrong.variable}: {wrong.text}", wrong.advice)
-        for path in _missing_files(export):
-            text = f"{one_line(path)} of the TLS settings cannot be read"
-            yield Finding("fail", "tls file", text, "correct the OTEL_EXPORTER_OTLP_*CERTIFICATE or *KEY that names it")
         if export.headers:
             yield Finding("ok", "headers", f"{', '.join(sorted(export.headers))} (the values are not shown)")
-        if export.timeout != DEFAULT_TIMEOUT:
+        if export.timeout != DEFAULT_TIMEOUT and not export.wrong:
             yield Finding("ok", "timeout", f"{export.timeout:g} s")
-        if export.certificate and export.certificate not in _missing_files(export):
-            yield Finding("ok", "certificate", f"trusts {one_line(export.certificate)}")
+        yield from tls_findings(export, trusted.get(export.signal))
 
 
 def _once(findings: Iterator[Finding]) -> list[Finding]:
     """What holds for several signals is said once."""
     return list({(finding.name, finding.text): finding for finding in findings}.values())
-
-
-def _missing_files(export: Export) -> list[str]:
-    named = [path for path in (export.certificate, *export.client) if path] if export.under_tls else []
-    return [path for path in named if not os.access(path, os.R_OK)]
 
 
 def wants_otlp(environment: Mapping[str, str]) -> dict[str, Any]:

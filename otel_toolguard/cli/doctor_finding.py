@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from otel_toolguard.cli.check import printable
+from otel_toolguard.core.shapes import SECRET_NAME, SECRET_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
 Level = Literal["ok", "note", "warn", "fail"]
 TEXT_SHOWN = 300
 HIDDEN = "***"
+_LOOKED_AT = 4096  # characters; much more than is shown, so that no cut goes through what would be known as a secret
+_USER = re.compile(r"(:/+)\S*(?=@)")  # up to the last @: passwords may hold any sign, whatever the rules say
+_NO_SECRETS = ("PWD", "OLDPWD")  # whose names sound like it
+_KNOWN = 8  # characters from which the value of a variable with a secret name is looked for
 
 
 class Finding(NamedTuple):
@@ -47,22 +53,26 @@ class Section(NamedTuple):
 
 def shown_url(url: str) -> str:
     """An address without the secrets that one can hold: user, password, the values of its query."""
-    try:
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return HIDDEN
-    if not parts.netloc and "@" in url:  # no address at all, so that nobody knows what stands before the @
-        return f"{HIDDEN}@{one_line(url.rpartition('@')[2].partition('?')[0])}"
-    shown = parts._replace(
-        netloc=f"{HIDDEN}@{host}" if host != parts.netloc else host,
-        query=HIDDEN if parts.query else "",
-        fragment="",
-    )
-    return one_line(shown.geturl())
+    scheme, slashes, rest = url.rpartition("://") if url.count("://") == 1 else ("", "", url)
+    user, at, place = rest.rpartition("@")
+    place, asked, _ = place.partition("#")[0].partition("?")
+    return one_line(f"{scheme}{slashes}{HIDDEN if user else ''}{at}{place}{asked}{HIDDEN if asked else ''}")
 
 
 def one_line(text: object, most: int = TEXT_SHOWN) -> str:
-    """The words on one line that steers no terminal, cut where they are too many."""
-    flat = printable(" ".join(str(text).split()))
+    """The words on one line that steers no terminal, without what is known as a secret, cut where they are too many."""
+    flat = printable(" ".join(without_secrets(str(text)[:_LOOKED_AT]).split()))
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"
+
+
+def without_secrets(text: str) -> str:
+    """The text without credentials of addresses, what has the form of a secret, and secrets of the environment."""
+    text = SECRET_VALUE.sub(HIDDEN, _USER.sub(rf"\1{HIDDEN}", text))
+    for name, value in os.environ.items():
+        if len(value) >= _KNOWN and value in text and _sounds_secret(name) and not value.startswith(os.sep):
+            text = text.replace(value, HIDDEN)
+    return text
+
+
+def _sounds_secret(name: str) -> bool:
+    return name not in _NO_SECRETS and (SECRET_NAME.search(name) is not None or name.endswith("_KEY"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -31,29 +31,46 @@ _ADAPTERS = {
 _SHOWN = 200  # names
 
 
-def imported(names: Iterable[str]) -> tuple[list[ModuleType], list[Finding]]:
-    """The modules, as ``python -m`` would find them; a finding for each that cannot be imported.
+def names_of(given: Iterable[str]) -> list[str]:
+    """The names of modules that were given.
 
     Raises:
-        SettingsError: A name is none of a module.
+        SettingsError: One is none.
     """
-    names = list(names)
+    names = list(given)
     for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            said = name.removesuffix(".py").strip("./").replace(os.sep, ".")
-            raise SettingsError(
-                f"{one_line(name, 80)} is no name of a module; write it as python -m takes it, such as {said}"
-            )
+        a_file = name.endswith(".py") and os.path.isfile(name)  # noqa: PTH113
+        if a_file or not all(part.isidentifier() for part in name.split(".")):
+            raise SettingsError(f"{one_line(name, 80)!r} is no name of a module; {_as_python_takes_it(name)}")
+    return names
+
+
+def _as_python_takes_it(name: str) -> str:
+    said = one_line(name.removesuffix(".py").strip("./").replace(os.sep, "."), 80)
+    return f"write it as python -m takes it, such as {said or 'my_agent.tools'}"
+
+
+def imported(names: Iterable[str]) -> tuple[list[ModuleType], list[Finding]]:
+    """The modules, as ``python -m`` would find them; a finding for each that cannot be imported."""
     modules: list[ModuleType] = []
     findings: list[Finding] = []
     with _here():
         for name in names:
             try:
-                with redirect_stdout(sys.stderr):  # what the module prints is no part of the report
-                    modules.append(importlib.import_module(name))
-            except (Exception, SystemExit) as fault:
+                modules.append(importlib.import_module(name))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as fault:  # SystemExit, or a class of the module's own
                 findings.append(_fault(name, fault))
     return modules, findings
+
+
+def left_running(threads: list[str]) -> Iterator[Finding]:
+    """What an import has started and not ended."""
+    if threads:
+        text = f"{_list(threads)}: started by the import, and still running; doctor ends without waiting for them"
+        advice = "start threads when the program runs, not when the module is imported"
+        yield Finding("note", "threads", text, advice, {"threads": threads})
 
 
 @contextmanager
@@ -72,11 +89,20 @@ def _here() -> Iterator[None]:
 
 
 def _fault(name: str, fault: BaseException) -> Finding:
-    said = one_line(f"{type(fault).__name__}: {fault}".rstrip(": "))
+    said = one_line(f"{type(fault).__name__}: {_words(fault)}".rstrip(": "))
     lacking = getattr(fault, "name", None)
     absent = isinstance(fault, ModuleNotFoundError) and (name == lacking or name.startswith(f"{lacking}."))
     advice = f"run this where python -m {name} would find it" if absent else "correct it; nothing is known of its tools"
+    if absent and name.endswith(".py"):
+        advice = _as_python_takes_it(name)
     return Finding("fail", name, f"cannot be imported: {said}", advice, {"error": said})
+
+
+def _words(fault: BaseException) -> str:
+    try:
+        return str(fault)
+    except Exception:
+        return "it cannot be told"
 
 
 def module_findings(modules: Iterable[ModuleType], policy: Policy | None) -> list[Finding]:
@@ -111,7 +137,7 @@ def _tools(found: ModuleTools) -> Iterator[Finding]:
         text = f"{_list(found.functions)}: public functions without a guard; are they tools?"
         yield Finding("note", "functions", text, "", {"functions": list(found.functions)})
     if found.veiled:
-        text = f"{_list(found.veiled)}: cannot be looked into"
+        text = f"{_list(found.veiled)}: not looked into"
         yield Finding("note", "hidden", text, "", {"things": list(found.veiled)})
     if not (found.guarded or found.bare):
         yield Finding("warn", "tools", "no tool was found", "name the module in which the tools or the agent are made")

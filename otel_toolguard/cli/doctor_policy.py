@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.cli.check import with_warnings
@@ -26,12 +27,13 @@ _DEFAULT = "default"
 def policy_findings(environment: Mapping[str, str]) -> tuple[Policy | None, list[Finding]]:
     """The policy that the environment comes to, None if it cannot be honoured; and each value with its source."""
     unknown = list(_unknown(environment))
+    path = environment.get(CONFIG) or None
     try:
         policy, doubts = with_warnings(Policy)
     except SettingsError as error:
         advice = "correct it; until then each Session raises this error"
         return None, [Finding("fail", "settings", one_line(error, 600), advice), *unknown]
-    sources = Sources(environment)
+    sources = Sources(environment, path, Path(path).read_text(encoding="utf-8") if path else "")
     findings = [sources.finding(name, getattr(policy, name)) for name in _SINGLE]
     findings += [*sources.chain(policy), *sources.tools(policy), *sources.unheard()]
     findings += [Finding("warn", "settings", one_line(doubt, 600), "change one of the two") for doubt in doubts]
@@ -41,10 +43,11 @@ def policy_findings(environment: Mapping[str, str]) -> tuple[Policy | None, list
 class Sources:
     """Where the values of the policy come from: the first of environment, file and profile that speaks."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], path: str | None, text: str) -> None:
         self._environment = environment
-        self._path = environment.get(CONFIG) or None
-        self._text, self._file = _read(self._path)
+        self._path = path
+        self._text = text
+        self._file: dict[str, Any] = tomllib.loads(text)  # as the policy has been made of it already
 
     def finding(self, name: str, value: Any) -> Finding:
         """A single value."""
@@ -117,18 +120,6 @@ class Sources:
 
     def _at(self, **what: Any) -> str:
         return one_line(f"{self._path}:{line_of(self._text, **what)}")
-
-
-def _read(path: str | None) -> tuple[str, dict[str, Any]]:
-    """The file's text and values; it was read without a fault a moment ago."""
-    if path is None:
-        return "", {}
-    try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123
-            text = file.read()
-        return text, tomllib.loads(text)
-    except (OSError, ValueError):
-        return "", {}
 
 
 def _unknown(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ _OUTAGES = {
     "closed": "no guarded call runs",
     "open": "calls run, and only the rules refuse",
 }
+_PATH = 4096  # characters of a path, for machines
 _WAIT = 1.0  # seconds for a lock
 
 
@@ -38,7 +39,8 @@ def _store(url: str) -> Finding:
     try:
         store = store_of(url)
     except (SettingsError, ValueError, OSError, RuntimeError) as error:
-        return Finding("fail", "store", f"TOOLGUARD_STORE: {one_line(error)}", "see docs/stores.md for the addresses")
+        said = one_line(str(error).removeprefix("TOOLGUARD_STORE: "))
+        return Finding("fail", "store", f"TOOLGUARD_STORE: {said}", "see docs/stores.md for the addresses")
     if not isinstance(store, SQLiteStore):
         text = "memory: sessions end with their process"
         workers = several()
@@ -56,7 +58,7 @@ def _outage(url: str) -> str:
 
 def _file(store: SQLiteStore, outage: str) -> Finding:
     shown = one_line(store.path)
-    data: dict[str, Any] = {"kind": "sqlite", "path": str(store.path), "on_error": outage, "sessions": None}
+    data: dict[str, Any] = {"kind": "sqlite", "path": one_line(store.path, _PATH), "on_error": outage, "sessions": None}
     away = f"while it cannot be used, {_OUTAGES[outage]} (on_error {outage})"
     fault = _unwritable(store.path)
     if fault:
@@ -96,10 +98,22 @@ def _trip_log(environment: Mapping[str, str]) -> Finding:
     if not named:
         return Finding("ok", "trip log", "none (TOOLGUARD_TRIP_LOG names a file)", "", {"path": None})
     path = Path(os.path.abspath(os.path.expanduser(named)))  # noqa: PTH100, PTH111  (as the log itself does)
-    fit = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK | os.X_OK)
-    if path.is_dir() or not fit:
-        return Finding("fail", "trip log", f"{one_line(path)} cannot be written", "correct TOOLGUARD_TRIP_LOG")
-    return Finding("ok", "trip log", one_line(path), "", {"path": str(path)})
+    fault = _unlogged(path)
+    if fault:
+        text = f"{one_line(path)} cannot be written ({fault})"
+        return Finding("fail", "trip log", text, "correct TOOLGUARD_TRIP_LOG")
+    return Finding("ok", "trip log", one_line(path), "", {"path": one_line(path, _PATH)})
+
+
+def _unlogged(path: Path) -> str | None:
+    """Why no trip could be appended; a file that is there is opened as the log opens it, none is made."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)))
+    except FileNotFoundError:
+        return None if os.access(path.parent, os.W_OK | os.X_OK) else f"{one_line(path.parent)} is not writable"
+    except (OSError, ValueError) as fault:
+        return one_line(getattr(fault, "strerror", None) or fault)
+    return None
 
 
 def _key(policy: Policy | None) -> Finding:

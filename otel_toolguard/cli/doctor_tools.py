@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.decorator import guard_within
-from otel_toolguard.inspection import _INSIDES, _in_the_way, _leaves, _Look
+from otel_toolguard.inspection import _INSIDES, _comes_to_a_guard, _in_the_way, _leaves, _Look
 from otel_toolguard.session import Session
 from otel_toolguard.settings import Policy
 from otel_toolguard.tool_objects import bodies, is_tool_object, kinds_of, looks_like_one, name_of_tool
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 _SERVERS = ("mcp.server.fastmcp.server.FastMCP", "mcp.server.mcpserver.server.MCPServer")
 _BY_HANDLER = "claude_agent_sdk.SdkMcpTool"
 _PYDANTIC_AGENT = "pydantic_ai.agent.Agent"
-_MARK = "_toolguard"  # on servers and functions that an adapter guards
+_MARK = "_toolguard"  # on servers that an adapter guards
 _DEPTH = 3  # of lists in lists
+_WIDTH = 1_000  # parts of one list that are looked at
+_MOST = 10_000  # objects that are looked at in all
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))  # data, of which a module may hold any amount
 
 
 class ModuleTools(_Look):
@@ -32,6 +36,7 @@ class ModuleTools(_Look):
         veiled: What cannot be looked into, so that there may be more tools.
         policies: Policies that the code makes, by the name they have there.
         kinds: Qualified names of the classes of the tool objects.
+        left: How many more objects may be looked at.
     """
 
     def __init__(self) -> None:
@@ -42,12 +47,16 @@ class ModuleTools(_Look):
         self.veiled: dict[str, None] = {}
         self.policies: dict[str, Policy] = {}
         self.kinds: set[str] = set()
+        self.left = _MOST
 
     def module(self, module: ModuleType) -> None:
         """Looks at all that the module has at its top."""
         for name, value in list(vars(module).items()):
             if not name.startswith("__"):
                 where = f"{module.__name__}.{name}"
+                if self.left <= 0:
+                    self.veiled[f"all from {where} on"] = None
+                    break
                 try:
                     self._value(where, value, module.__name__, _DEPTH)
                 except Exception:  # whatever an object of somebody's does when it is looked at
@@ -60,15 +69,14 @@ class ModuleTools(_Look):
         return [*self.guarded, *self.bare]
 
     def _value(self, where: str, value: Any, home: str, depth: int) -> None:
+        self.left -= 1
         if isinstance(value, Policy):
             self.policies[where] = value
         elif isinstance(value, Session):
             self.policies[where] = value.policy
         elif isinstance(value, (list, tuple, set, frozenset, dict)):
-            parts = value.values() if isinstance(value, dict) else value
-            for part in parts if depth else ():
-                if not inspect.isfunction(part):  # a list of functions is no sign of tools
-                    self._value(where, part, home, depth - 1)
+            for part in self._parts(where, value) if depth else ():
+                self._value(where, part, home, depth - 1)
         elif inspect.isclass(value):
             if value.__module__ == home:
                 self._methods(value)
@@ -76,6 +84,18 @@ class ModuleTools(_Look):
             self.at(where, value)
         elif inspect.isfunction(value) and value.__module__ == home and not value.__name__.startswith("_"):
             self.functions[value.__name__] = None
+
+    def _parts(self, where: str, several: Any) -> Iterator[Any]:
+        """What may be tools in a list or table, as far as there is room; a list of functions is no sign of tools."""
+        parts = iter(several.values() if isinstance(several, dict) else several)
+        for part in islice(parts, _WIDTH):
+            if type(part) not in _PLAIN and not inspect.isfunction(part):
+                if self.left <= 0:
+                    self.veiled[f"the rest of {where}"] = None
+                    return
+                yield part
+        if type(next(parts, None)) not in _PLAIN:
+            self.veiled[f"the rest of {where}"] = None
 
     def _methods(self, kind: type) -> None:
         for value in vars(kind).values():
@@ -152,7 +172,7 @@ def _guards_inside(tool: Any) -> Iterator[str]:
         guard = guard_within(body)
         if guard is not None:
             yield guard.guarded_tool.name
-        if hasattr(body, _MARK) or any(hasattr(part, _MARK) for part in getattr(body, "__dict__", {}).values()):
+        elif _comes_to_a_guard(body):
             yield name_of_tool(tool)
 
 

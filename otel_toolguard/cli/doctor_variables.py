@@ -18,8 +18,11 @@ DEFAULTS = {GRPC: "http://localhost:4317", HTTP: "http://localhost:4318"}
 DEFAULT_TIMEOUT = 10.0
 _PREFIX = "OTEL_EXPORTER_OTLP_"
 _NAMED = {"otlp_proto_grpc": GRPC, "otlp_proto_http": HTTP}
-_LONGEST = 300.0  # seconds; what is more was meant as milliseconds
+_OTLP = ("otlp", *_NAMED)
+_SHORTEST, _LONGEST = 0.1, 300.0  # seconds; what is less is hardly enough, what is more was meant as milliseconds
+_FROM_SECONDS = "write seconds, such as 10"
 _TRUE = "true"
+_TLS = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
 
 class Wrong(NamedTuple):
@@ -43,6 +46,7 @@ class Export(NamedTuple):
         secure: Whether that is under TLS.
         headers: By name; the values are secrets.
         timeout: Seconds.
+        compression: As it is named; empty for none.
         certificate: File of the authorities that are trusted, None for the usual ones.
         client: Files of the client's certificate and its key.
         wrong: Values that cannot be honoured.
@@ -57,6 +61,7 @@ class Export(NamedTuple):
     secure: bool
     headers: Mapping[str, str]
     timeout: float
+    compression: str
     certificate: str | None
     client: tuple[str | None, str | None]
     wrong: tuple[Wrong, ...]
@@ -74,7 +79,7 @@ class Export(NamedTuple):
     @property
     def by_otlp(self) -> bool:
         """Whether an OTLP exporter is named for the signal."""
-        return any(name.startswith("otlp") for name in self.exporters or ())
+        return any(name in _OTLP for name in self.exporters or ())
 
     @property
     def off(self) -> bool:
@@ -101,16 +106,17 @@ def export_of(signal: Signal, environment: Mapping[str, str], protocol: str | No
         endpoint = f"{given.removesuffix('/')}/v1/{signal}"
     scheme, netloc = _parts(given)
     timeout, late = of_signal.timeout()
+    packed = of_signal.get("COMPRESSION").strip().lower()
+    certificate, client = of_signal.tls_files(spoken)
     return Export(
         signal, exporters, spoken, endpoint, source, netloc or given, of_signal.secure(scheme),
-        headers_of(of_signal.get("HEADERS")), timeout, of_signal.get("CERTIFICATE") or None,
-        (of_signal.get("CLIENT_CERTIFICATE") or None, of_signal.get("CLIENT_KEY") or None),
-        (*late, *of_signal.unknown_words(spoken)),
+        headers_of(of_signal.get("HEADERS")), timeout, packed, certificate, client,
+        (*late, *of_signal.unknown_words(spoken), *(of_signal.refused_by_grpc(netloc) if spoken == GRPC else ())),
     )  # fmt: skip
 
 
 class Variables:
-    """The variables that speak of one signal: its own before the general ones; an empty one is not set."""
+    """The variables that speak of one signal: its own before the general ones; an empty one says nothing."""
 
     def __init__(self, environment: Mapping[str, str], signal: Signal) -> None:
         self._environment = environment
@@ -132,7 +138,9 @@ class Variables:
     def exporters(self) -> tuple[str, ...] | None:
         """The names of the exporters of the signal; None if nothing is said."""
         said = self._environment.get(f"OTEL_{self._signal}_EXPORTER")
-        return tuple(name.strip().lower() for name in said.split(",")) if said else None
+        if not said:
+            return None
+        return ("none",) if said.strip().lower() == "none" else tuple(name.strip() for name in said.split(","))
 
     def secure(self, scheme: str) -> bool:
         """Whether gRPC goes under TLS: without a scheme it does."""
@@ -154,11 +162,41 @@ class Variables:
             seconds = math.nan
         if not 0 < seconds < math.inf:
             text = f"{one_line(said, 40)} is no number of seconds; exporters refuse it or take {DEFAULT_TIMEOUT:g} s"
-            return DEFAULT_TIMEOUT, (Wrong(source, text, "write seconds, such as 10"),)
+            return DEFAULT_TIMEOUT, (Wrong(source, text, _FROM_SECONDS),)
         if seconds > _LONGEST:
             text = f"{said} is read as seconds by Python's exporters, not as milliseconds"
-            return seconds, (Wrong(source, text, "write seconds, such as 10"),)
+            return seconds, (Wrong(source, text, _FROM_SECONDS),)
+        if seconds < _SHORTEST:
+            return seconds, (Wrong(source, f"{said} s is too short for most exports", _FROM_SECONDS),)
         return seconds, ()
+
+    def tls_files(self, protocol: str) -> tuple[str | None, tuple[str | None, str | None]]:
+        """The authorities, and the client's certificate and key.
+
+        Over gRPC they come from the variables of one level, and the client's count only beside authorities.
+        """
+        if protocol != GRPC:
+            return self.get("CERTIFICATE") or None, (
+                self.get("CLIENT_CERTIFICATE") or None,
+                self.get("CLIENT_KEY") or None,
+            )
+        level = self.own if self._environment.get(self.own("CERTIFICATE")) is not None else _PREFIX.__add__
+        trusted, *client = (self._environment.get(level(name)) or None for name in _TLS)
+        return trusted, (client[0], client[1]) if trusted else (None, None)
+
+    def refused_by_grpc(self, netloc: str) -> Iterator[Wrong]:
+        """What the exporter for HTTP takes and that for gRPC does not: values that are empty, users in addresses."""
+        for name in ("TIMEOUT", "COMPRESSION"):
+            first = next((v for v in (self.own(name), _PREFIX + name) if v in self._environment), None)
+            if first and not self._environment[first]:
+                yield Wrong(first, "is set and empty, which the exporter for gRPC refuses", "unset it")
+        if self.source("ENDPOINT") is None and self._environment.get(f"{_PREFIX}ENDPOINT") == "":
+            yield Wrong(
+                f"{_PREFIX}ENDPOINT", "is set and empty, which the exporter for gRPC takes for a place", "unset it"
+            )
+        if "@" in netloc:
+            text = "gRPC takes the user and password in this address for a part of the host's name"
+            yield Wrong(self.source("ENDPOINT") or "", text, "put credentials into OTEL_EXPORTER_OTLP_HEADERS")
 
     def unknown_words(self, protocol: str) -> Iterator[Wrong]:
         """Words that no exporter knows, and entries that are no headers."""
@@ -197,6 +235,6 @@ def _parts(endpoint: str) -> tuple[str, str]:
     """Scheme, and host with port; both empty where the address cannot be read."""
     try:
         parts = urlsplit(endpoint)
-        return parts.scheme, parts.netloc.rpartition("@")[2]
     except ValueError:
         return "", ""
+    return parts.scheme, parts.netloc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tomllib
 import warnings
 from collections.abc import Mapping
@@ -188,6 +189,10 @@ class _Place:
 
 def _read(path: str) -> tuple[str, dict[str, Any]]:
     try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)  # noqa: PTH116
+        # It may have no end, and a pipe is empty for all but its first reader.
+        if kind not in (stat.S_IFREG, stat.S_IFDIR) and path != os.devnull:
+            raise SettingsError(f"{path}: is no plain file")
         with open(path, encoding="utf-8") as file:  # noqa: PTH123  (pathlib costs start-up time)
             text = file.read()
         values = tomllib.loads(text)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +25,7 @@ SECRET = "hush-4711"
 def clean(monkeypatch, **variables):
     """Nothing is set but these."""
     for name in list(os.environ):
-        if name.startswith(("OTEL_", "TOOLGUARD_", "GRPC_")) or name.lower().endswith("_proxy"):
+        if name.startswith(("OTEL_", "TOOLGUARD_", "GRPC_")) or name.lower().endswith(("_proxy", "_ca_bundle")):
             monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -48,14 +51,17 @@ def otlp(endpoint, protocol="http/protobuf"):
 
 
 @contextmanager
-def web(status=200, *, content="application/x-protobuf", tls=False, location=None):
-    """An HTTP server that answers every POST alike; gives its port and the headers it saw."""
+def web(status=200, *, content="application/x-protobuf", tls=False, location=None, demands=None):
+    """An HTTP server that answers every POST alike, 401 without the headers it demands; gives port and headers seen."""
     seen = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
-            seen.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(status)
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            got = {name.lower(): value for name, value in self.headers.items()}
+            seen.append(got)
+            fit = all(got.get(name, "").startswith(value) for name, value in (demands or {}).items())
+            self.send_response(status if fit else 401)
             self.send_header("content-type", content)
             self.send_header("content-length", "0")
             if location:
@@ -96,3 +102,13 @@ def dead():
     with socket.socket() as ear:
         ear.bind(("127.0.0.1", 0))
         return ear.getsockname()[1]
+
+
+def command(*arguments, shell="", **variables):
+    """Runs the command as a process of its own, in a clean environment, perhaps with redirections of the shell's."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TOOLGUARD_"))}
+    words = [sys.executable, "-c", "from otel_toolguard.cli import main; main()", "doctor", *arguments]
+    return subprocess.run(
+        ["bash", "-c", f"exec {shlex.join(words)} {shell}"], env=environment | variables, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip

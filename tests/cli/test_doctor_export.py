@@ -64,7 +64,9 @@ def test_a_server_that_hangs_is_given_up(protocol, monkeypatch):
         (403, "denied", "fail"),
         (404, "no_path", "fail"),
         (405, "no_path", "fail"),
-        (302, "odd", "fail"),
+        (302, "moved", "fail"),
+        (307, "moved", "fail"),
+        (400, "empty", "warn"),
         (500, "odd", "fail"),
         (503, "busy", "warn"),
         (429, "busy", "warn"),
@@ -178,10 +180,10 @@ def test_tls_to_a_plain_port(protocol, monkeypatch):
 
 
 def test_a_certificate_that_is_not_there(monkeypatch, tmp_path):
-    """A file of TLS settings that cannot be read is named, and nothing is asked without it."""
+    """A file of TLS settings that cannot be read is named, and fails."""
     clean(monkeypatch, OTEL_EXPORTER_OTLP_CERTIFICATE=str(tmp_path / "none.pem"), **otlp("https://127.0.0.1:1"))
     told = report(code=1)["export"]
-    assert (told["traces"]["answer"], told["tls file"]["level"]) == ("unasked", "fail")
+    assert (told["traces"]["level"], told["tls file"]["level"]) == ("fail", "fail")
     assert "none.pem" in told["tls file"]["text"]
 
 

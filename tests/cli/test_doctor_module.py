@@ -6,6 +6,9 @@ import sys
 from itertools import count
 
 import pytest
+from typer.testing import CliRunner
+
+from otel_toolguard.cli.app import app
 
 from .doctored import SECRET, clean, page, report
 
@@ -166,11 +169,32 @@ def test_a_module_that_is_not_there(module):
     assert "python -m no_such_module" in report("no_such_module", code=1)["module"]["no_such_module"]["advice"]
 
 
-@pytest.mark.parametrize("name", ["my_agent/tools.py", "a-b", "", "a..b", "-m"])
-def test_what_is_no_name_of_a_module(name, monkeypatch):
-    """A path, or a word that no module can have, is a usage error."""
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("my_agent/tools.py", "my_agent.tools"),
+        ("./lc", "lc"),
+        ("lc.py", "lc"),
+        ("a-b", "a-b"),
+        ("", "my_agent.tools"),
+        ("a..b", "a..b"),
+        ("-m", "-m"),
+    ],
+)
+def test_what_is_no_name_of_a_module(name, meant, tmp_path, monkeypatch):
+    """A path, a file, or a word that no module can have, is a usage error that says how a name is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lc.py").touch()
     clean(monkeypatch)
-    page("--", name, code=2)
+    done = CliRunner().invoke(app, ["doctor", "--", name])
+    assert done.exit_code == 2
+    assert done.stderr.endswith(f"such as {meant}\n")
+
+
+def test_a_file_that_is_not_here(module):
+    """The name of a file that is not there says how a name is written."""
+    module("")
+    assert "such as gone" in report("gone.py", code=1)["module"]["gone.py"]["advice"]
 
 
 HOSTILE = """

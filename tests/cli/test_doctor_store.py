@@ -103,7 +103,7 @@ def test_addresses_that_cannot_be(url, monkeypatch):
     """An address that no store can honour fails with its reason, and without the password in it."""
     clean(monkeypatch, TOOLGUARD_STORE=url)
     shown = page(code=1)
-    assert "TOOLGUARD_STORE" in shown
+    assert shown.count("TOOLGUARD_STORE:") == 1
     assert SECRET not in shown
 
 

@@ -125,7 +125,7 @@ def test_hostile_addresses(endpoint, protocol, monkeypatch):
         ("http://h:1/v1/traces", "http://h:1/v1/traces"),
         (f"https://user:{SECRET}@h/p?key={SECRET}#{SECRET}", "https://***@h/p?***"),
         (f"user:{SECRET}@h:4317", "***@h:4317"),
-        (f"http://u:{SECRET}@[bad", "***"),
+        (f"http://u:{SECRET}@[bad", "http://***@[bad"),
         ("h:4317", "h:4317"),
     ],
 )
