@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from otel_toolguard.attempt import Attempt
 
-CALL, LISTING, CANCELLED = "tools/call", "tools/list", "notifications/cancelled"
+CALL, LISTING, CANCELLED, HELLO = "tools/call", "tools/list", "notifications/cancelled", "initialize"
 WAITED_FOR = 4096  # requests that may be under way; beyond it the oldest is taken for unanswered
 UNANSWERED = "the server ended before it answered"
 
@@ -165,6 +165,8 @@ class Gate:
         params = value.get("params")
         if method == CALL and isinstance(params, Mapping) and isinstance(params.get("name"), str):
             return self._call(frame, text, value, headers)
+        if method == HELLO and isinstance(params, Mapping):
+            self._judge.introduced(params.get("clientInfo"))
         if method == CANCELLED and isinstance(params, Mapping) and "requestId" in params:
             self._cancelled(key_of(params["requestId"]))
         if "id" not in value:

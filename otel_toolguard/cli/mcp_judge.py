@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 KEPT = 1024  # tools of one server that are remembered
 QUOTED = 8  # blocks of an error that are looked at
 VERSION = "io.modelcontextprotocol/protocolVersion"  # in ``_meta``: a request of the protocol without a handshake
+CLIENT = "io.modelcontextprotocol/clientInfo"  # there, too: what else a client says in its handshake
+PYTHON = {"mcp", "fastmcp"}  # what clients of Python's libraries call themselves unless they are told otherwise
 
 
 class _Told(NamedTuple):
@@ -59,6 +61,7 @@ class Judge:
         self._running = 0
         self._rested_at = time.monotonic()
         self._listed: dict[str, _Told] = {}
+        self._lenient = False  # whether the client takes the content of errors as it is
         self._tools: dict[str, tuple[Any, dict[str, Any], Tool]] = {}
 
     def admit(self, name: str, params: Mapping[str, Any], carrier: Mapping[str, str]) -> Attempt:
@@ -96,14 +99,19 @@ class Judge:
             self._stopped()
         return attempt.nudges
 
-    def refusal(self, error: CircuitOpen, name: str, meta: Any) -> dict[str, Any]:
+    def introduced(self, client: Any) -> None:
+        """Notes who the client says it is."""
+        self._lenient = _is_lenient(client)
+
+    def refusal(self, error: CircuitOpen, name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The result that a refused call of a tool has."""
         text = error.to_tool_message()
         body: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
         # Where results have a schema, some clients hold those of errors against it too, and would raise instead.
-        if self.structured and not self._listed.get(name, _UNTOLD).shaped:
+        lenient = self._lenient or _is_lenient(meta.get(CLIENT))
+        if self.structured and (lenient or not self._listed.get(name, _UNTOLD).shaped):
             body["structuredContent"] = json.loads(text)
-        return {"resultType": "complete", **body} if isinstance(meta, Mapping) and VERSION in meta else body
+        return {"resultType": "complete", **body} if VERSION in meta else body
 
     def listed(self, result: Any) -> None:
         """Remembers what a listing says of the tools."""
@@ -193,6 +201,10 @@ def _read(attempt: Attempt, answer: Any) -> tuple[Any, Ended | None]:
     if answer.get("isError") is True:
         ended = failed_result("\n".join(text for text in contents[:QUOTED] if isinstance(text, str)))
     return shown, ended
+
+
+def _is_lenient(client: Any) -> bool:
+    return isinstance(client, Mapping) and str(client.get("name")) in PYTHON
 
 
 def _described(tool: Mapping[str, Any]) -> _Told:

@@ -121,6 +121,24 @@ def test_where_results_have_a_schema_a_refusal_has_its_body_as_text_only(proxied
     assert proxy.end()[0] == 0
 
 
+def initialized(proxy, name):
+    proxy.ask({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"clientInfo": {"name": name}}})
+    return proxy.call("shaped")["result"]
+
+
+def test_a_client_of_the_python_sdk_gets_the_structured_part_always(proxied):
+    """Who says in the handshake or in a call that it is one, and so holds no error against a schema, gets all of it."""
+    proxy = proxied()
+    for _ in range(3):
+        proxy.call("shaped")
+    proxy.ask({"jsonrpc": "2.0", "id": 0, "method": "tools/list"})
+    said = {"io.modelcontextprotocol/clientInfo": {"name": "mcp"}}
+    kept = [initialized(proxy, name) for name in ("mcp", "fastmcp", "other", ["mcp"])]
+    kept.append(proxy.call("shaped", _meta=said)["result"])
+    assert ["structuredContent" in result for result in kept] == [True, True, False, False, True]
+    assert proxy.end()[0] == 0
+
+
 def test_a_call_that_asks_for_a_task_is_refused_by_an_error(proxied):
     """Who asked for a task would read no result: the reason is the message of a JSON-RPC error."""
     proxy = proxied()
