@@ -1,13 +1,16 @@
 """compose.yaml fits the files that it mounts: no container engine is needed to see that."""
 
+import re
+
 import pytest
-from deployed import CONFIG, NOT_OURS, PINNED, filled, in_use_at_most, parsed, ports, size, variables
+from deployed import CONFIG, NOT_OURS, PINNED, VARIABLE, filled, in_use_at_most, parsed, ports, size, variables
 
 COMPOSE = parsed("compose.yaml")
 SERVICES = COMPOSE["services"]
 STAYING = {name: service for name, service in SERVICES.items() if name != "prepare"}
 READS = {"collector": "collector.yaml", "jaeger": "jaeger.yaml"}
 OTHERS = {"prometheus": {9090}, "grafana": {3000}}  # where these listen unless told otherwise
+PASSED = re.compile(r"\$\{(\w+):-([^}]*)\}")  # for an empty one as well
 MOUNTS = [
     (name, *mount.split(":")[:2], mount.endswith(":ro"))
     for name, service in SERVICES.items()
@@ -22,8 +25,8 @@ NEEDS = [
 
 
 def environment(service):
-    """The variables that compose.yaml itself gives."""
-    return {name: value for name, value in SERVICES[service].get("environment", {}).items() if value is not None}
+    """The variables of a service where neither the shell nor an .env file sets any."""
+    return {name: PASSED.sub(r"\2", str(value)) for name, value in SERVICES[service].get("environment", {}).items()}
 
 
 def reached(service, *, here=False):
@@ -37,6 +40,16 @@ def inside(service, path):
         if name == service and (path == target or path.startswith(f"{target}/")):
             return CONFIG / source / path[len(target) :].lstrip("/")
     return None
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_passed_on_has_the_default_of_the_file(name):
+    """A variable of the shell goes in under its own name and is never empty: it has the default of the configuration."""
+    defaults = dict(VARIABLE.findall((CONFIG / READS[name]).read_text(encoding="utf-8")))
+    passed = {key: value for key, value in SERVICES[name]["environment"].items() if "$" in str(value)}
+    assert passed
+    assert passed == {key: f"${{{key}:-{defaults[key]}}}" for key in passed}
+    assert all(SERVICES[name]["environment"].values())
 
 
 @pytest.mark.parametrize("name", SERVICES)

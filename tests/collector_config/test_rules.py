@@ -25,7 +25,7 @@ TESTED = [
     case
     for file in sorted((PROMETHEUS / "tests").glob("*.yaml"))
     for test in yaml.safe_load(file.read_text(encoding="utf-8"))["tests"]
-    for case in test["alert_rule_test"]
+    for case in test.get("alert_rule_test", [])
 ]
 
 
@@ -60,14 +60,16 @@ def test_an_expression_speaks_of_what_is_emitted(name):
 
 @pytest.mark.parametrize("name", INCREASES)
 def test_an_increase_asks_its_three_questions(name):
-    """A recorded increase is that of one series: born, grown or begun anew, and summed by its own labels."""
+    """A recorded increase is that of one series: born, begun anew or grown, and summed by its own labels."""
     level, metric, _ = name.split(":")
     (series,) = names(RECORDED[name])[0]
     assert series.removesuffix("_total") == metric
     by = re.match(r"sum by \(([^()]+)\) \(\s", RECORDED[name])[1].split(", ")
     assert [LEVELS.get(part, part) for part in level.split("_")] == by
-    x = re.search(r"[a-z_]+\{.*?\}(?= unless)|[a-z_]+(?= unless)", RECORDED[name])[0]
-    questions = f"({x} unless {before(x)}) or ({x} - {before(x)}) > 0 or increase({x}[5m])"
+    x = re.search(r"last_over_time\(([a-z_]+(?:\{.*?\})?)\[5m\]\) unless", RECORDED[name])[1]
+    now = f"last_over_time({x}[5m])"
+    anew = f"({now} and min_over_time({x}[5m]) < {before(x)})"
+    questions = f"({now} unless {before(x)}) or {anew} or ({now} - {before(x)})"
     assert " ".join(RECORDED[name].split()) == f"sum by ({', '.join(by)}) ( {questions} )"
 
 
