@@ -178,7 +178,10 @@ _ADVICE: dict[str, Callable[[Export], str]] = {
     "no_path": _advice_no_path,
     "proxy": lambda _: "look at ALL_PROXY, HTTP_PROXY and HTTPS_PROXY; NO_PROXY names hosts that need none",
     "moved": lambda export: f"write the address to which it redirects into {export.source or _ENDPOINT}",
-    "empty": lambda _: "perhaps it takes what is not empty: send it a span, and look whether that arrives",
+    "empty": lambda _: (
+        "perhaps it takes what is not empty: send it a span, and look whether that arrives; "
+        "or it speaks TLS, and http:// is to be https://"
+    ),
     "refused": lambda _: "correct the variable that it names",
     "files": lambda _: "correct the variable that names it",
     "busy": lambda _: "exporters try again for the time of their timeout; ask once more later",

@@ -133,6 +133,10 @@ def _tools(found: ModuleTools) -> Iterator[Finding]:
             advice += f"; under opentelemetry-instrument {' and '.join(there)} guards the agent"
         text = f"{_list(found.bare)}: nothing here leads to a guard"
         yield Finding("warn", "unguarded", text, advice, {"tools": list(found.bare)})
+    for where, names in found.open_agents.items():
+        text = f"{_list(names)}: nothing guards it in this agent, though a tool of that name elsewhere"
+        advice = "guard the agent, or take its place by the guarded one, unless it is guarded when it is run"
+        yield Finding("warn", where, text, advice, {"agent": where, "tools": names})
     if found.functions:
         text = f"{_list(found.functions)}: public functions without a guard; are they tools?"
         yield Finding("note", "functions", text, "", {"functions": list(found.functions)})

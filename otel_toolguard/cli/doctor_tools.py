@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _SERVERS = ("mcp.server.fastmcp.server.FastMCP", "mcp.server.mcpserver.server.MCPServer")
 _BY_HANDLER = "claude_agent_sdk.SdkMcpTool"
 _PYDANTIC_AGENT = "pydantic_ai.agent.Agent"
+_AGENTS = {"langgraph.pregel.main.Pregel", "langgraph.pregel.Pregel", "agents.agent.Agent", _PYDANTIC_AGENT}
 _MARK = "_toolguard"  # on servers that an adapter guards
 _DEPTH = 3  # of lists in lists
 _WIDTH = 1_000  # parts of one list that are looked at
@@ -33,6 +34,7 @@ class ModuleTools(_Look):
         guarded: Names of tools that come to a guard, by which settings know them.
         bare: Names of tools of which nothing shows that they do.
         functions: Public functions of the modules that nothing guards; perhaps tools, perhaps not.
+        open_agents: Agents of which tools come to no guard, with those, though a tool of that name does elsewhere.
         veiled: What cannot be looked into, so that there may be more tools.
         policies: Policies that the code makes, by the name they have there.
         kinds: Qualified names of the classes of the tool objects.
@@ -44,6 +46,7 @@ class ModuleTools(_Look):
         self.guarded: dict[str, None] = {}
         self.bare: dict[str, None] = {}
         self.functions: dict[str, None] = {}
+        self.open_agents: dict[str, list[str]] = {}
         self.veiled: dict[str, None] = {}
         self.policies: dict[str, Policy] = {}
         self.kinds: set[str] = set()
@@ -63,6 +66,9 @@ class ModuleTools(_Look):
                     self.veiled[where] = None
         for name in self.names():
             self.functions.pop(name, None)
+        for where, names in list(self.open_agents.items()):
+            if not any(name in self.guarded for name in names):  # told as tools without a guard already
+                del self.open_agents[where]
 
     def names(self) -> list[str]:
         """Names of all tools, guarded or not."""
@@ -82,6 +88,7 @@ class ModuleTools(_Look):
                 self._methods(value)
         elif _is_of_tools(value):
             self.at(where, value)
+            self._agent(where, value)
         elif inspect.isfunction(value) and value.__module__ == home and not value.__name__.startswith("_"):
             self.functions[value.__name__] = None
 
@@ -96,6 +103,14 @@ class ModuleTools(_Look):
                 yield part
         if type(next(parts, None)) not in _PLAIN:
             self.veiled[f"the rest of {where}"] = None
+
+    def _agent(self, where: str, thing: Any) -> None:
+        """An agent is looked at by itself, too: what guards a tool in another does not guard it in this one."""
+        if not _AGENTS.isdisjoint(kinds_of(thing)):
+            alone = _Look()
+            alone.at("", thing)
+            if alone.unguarded:
+                self.open_agents[where] = alone.unguarded
 
     def _methods(self, kind: type) -> None:
         for value in vars(kind).values():

@@ -92,6 +92,15 @@ def test_guarded_and_unguarded_tools(module):
     assert told["functions"]["functions"] == ["make"]
 
 
+def test_a_tool_that_is_guarded_in_another_agent_alone(module):
+    """What guards a tool in one agent does not hide that nothing does in another; an agent under guard is not named."""
+    bare = "in_agent = make()\nguarded = create_agent(MODEL, in_agent, middleware=[ToolGuardMiddleware()])\n"
+    name = module(TOOLS + bare + "bare = create_agent(MODEL, in_agent)\n")
+    told = report(name)["module"]
+    assert (told[f"{name}.bare"]["level"], told[f"{name}.bare"]["tools"]) == ("warn", ["in_agent"])
+    assert {f"{name}.agent", f"{name}.guarded"}.isdisjoint(told)
+
+
 @pytest.mark.parametrize(
     ("globs", "name", "level", "words"),
     [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from services.jaeger import Jaeger
 from services.stack import PROTOCOLS, run_demo, telemetry
 
 LIMIT, PERIOD, CEILING = 3, 2, 6
@@ -46,3 +49,14 @@ def test_a_trip_is_found_by_its_attribute(demo):
     runs, jaeger, service = demo
     found = jaeger.search(service, {"toolguard.tripped": "true"})
     assert found == {runs["loop"]["trace_id"], runs["ceiling"]["trace_id"]}
+
+
+def test_it_tells_nobody_of_its_own_pages(had):
+    """Whoever listens at the usual port, such as Jaeger itself or a Collector, gets no spans of a service jaeger."""
+    with had():
+        jaeger = Jaeger()
+    jaeger.env |= {"OTEL_EXPORTER_OTLP_ENDPOINT": jaeger.otlp_grpc, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    with jaeger:
+        assert jaeger.search("nobody") == set()
+        seen = [jaeger.services() for _ in range(20) if not time.sleep(0.1)]
+    assert seen == [set()] * 20

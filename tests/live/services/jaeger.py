@@ -34,10 +34,6 @@ class Jaeger(Service):
         self.otlp_http = f"http://{at['JAEGER_OTLP_HTTP']}"
         self.ui = f"http://{at['JAEGER_UI']}"
 
-    def stop(self) -> None:
-        """Ends it by force: asked to end it may wait ten seconds, and has nothing to save."""
-        self.kill()
-
     def endpoint(self, protocol: str) -> str:
         """For ``OTEL_EXPORTER_OTLP_ENDPOINT``; ``protocol`` as in ``OTEL_EXPORTER_OTLP_PROTOCOL``."""
         return self.otlp_grpc if protocol == "grpc" else self.otlp_http
