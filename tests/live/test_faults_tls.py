@@ -93,7 +93,7 @@ def test_an_agent_without_the_right_ones_is_not_heard_and_not_harmed(stack, guar
     assert guarded.metrics("traces_span_metrics_calls_total", job=service) == []
 
 
-def outward(guarded, authority, token):
+def outward(authority, token):
     """The settings of a Collector that sends to the guarded one."""
     return {
         "COLLECTOR_JAEGER_CA": str(authority.path),
@@ -102,15 +102,20 @@ def outward(guarded, authority, token):
     }
 
 
-def test_a_collector_sends_to_another_over_tls(stack, start, guarded, right):
+@pytest.fixture
+def relaying(start, guarded):
+    """Starts a Collector that sends to the guarded one, trusting an authority and with a token."""
+
+    def started(authority, token):
+        files = ("collector.yaml", "collector-tls-out.yaml")
+        return start(Collector, guarded.grpc_address, *files, settings=outward(authority, token))
+
+    return started
+
+
+def test_a_collector_sends_to_another_over_tls(stack, relaying, right):
     """The trace of a trip goes agent, Collector, TLS and token, Collector, Jaeger; it arrives whole and once."""
-    near = start(
-        Collector,
-        guarded.grpc_address,
-        "collector.yaml",
-        "collector-tls-out.yaml",
-        settings=outward(guarded, right, TOKEN),
-    )
+    near = relaying(right, TOKEN)
     with Agent(telemetry(near, service="relayed")) as agent:
         loop = agent.ask("loop")
         assert agent.end() == delivered(LOOP_SPANS)
@@ -118,34 +123,22 @@ def test_a_collector_sends_to_another_over_tls(stack, start, guarded, right):
     assert len({span["spanId"] for span in came}) == len(came) == LOOP_SPANS
 
 
-def test_a_collector_that_does_not_trust_the_other_waits(stack, start, guarded, right, wrong):
+def test_a_collector_that_does_not_trust_the_other_waits(stack, relaying, right, wrong):
     """With another authority it sends nothing and keeps all; once the setting is right and it is restarted, all comes."""
-    near = start(
-        Collector,
-        guarded.grpc_address,
-        "collector.yaml",
-        "collector-tls-out.yaml",
-        settings=outward(guarded, wrong, TOKEN),
-    )
+    near = relaying(wrong, TOKEN)
     with Agent(telemetry(near, service="distrustful")) as agent:
         loop = agent.ask("loop")
         assert agent.end() == delivered(LOOP_SPANS)
     assert until(lambda: "certificate signed by unknown authority" in near.log()), near.log()
     assert stack.jaeger.trace(loop["trace"], wait_s=0) == []
-    near.env |= outward(guarded, right, TOKEN)
+    near.env |= outward(right, TOKEN)
     near.restart()
     assert len(stack.jaeger.trace(loop["trace"], spans=LOOP_SPANS)) == LOOP_SPANS
 
 
-def test_a_token_that_is_refused_loses_the_spans_and_is_counted(start, guarded, right):
+def test_a_token_that_is_refused_loses_the_spans_and_is_counted(relaying, right):
     """To be refused for its token is final for the Collector: it gives the spans up and counts them as failed."""
-    near = start(
-        Collector,
-        guarded.grpc_address,
-        "collector.yaml",
-        "collector-tls-out.yaml",
-        settings=outward(guarded, right, "guessed"),
-    )
+    near = relaying(right, "guessed")
     with Agent(telemetry(near, service="refused")) as agent:
         agent.ask("loop")
         assert agent.end() == delivered(LOOP_SPANS)
