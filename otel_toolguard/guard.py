@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from otel_toolguard.core.canonical import FORM_VERSION, Signer
+from otel_toolguard.core.canonical import FORM_VERSION, signer
 from otel_toolguard.core.state import AFRESH
 from otel_toolguard.stores.memory import MemoryStore
 from otel_toolguard.tool import hushed
@@ -15,6 +15,7 @@ from otel_toolguard.trip_log import log_trip
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from otel_toolguard.core.canonical import Signer
     from otel_toolguard.core.decision import Trip
     from otel_toolguard.core.state import SessionState
     from otel_toolguard.settings import Policy
@@ -124,7 +125,7 @@ class Guard:
     def _begin(self, state: SessionState) -> None:
         """Signs as the store does by now; a state of yet another key or canonical form starts fresh."""
         if self._entry is None:  # its key may be in a file that could not be read before
-            self.signer = Signer(self.policy.signature_key or self.store.key)
+            self.signer = signer(self.policy.signature_key or self.store.key)
             self._key_id = self.signer.key_id
         if state.begin_under(self._key_id, FORM_VERSION):
             _log(logging.WARNING, AFRESH.format(state.id))

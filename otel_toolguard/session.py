@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from otel_toolguard.binding import bound
 from otel_toolguard.controls import Controls, reason_of
-from otel_toolguard.core.canonical import Signer
+from otel_toolguard.core.canonical import signer
 from otel_toolguard.errors import CircuitOpen, SessionStopped, SettingsError
 from otel_toolguard.fresh import run_fresh
 from otel_toolguard.guard import Guard, unfelt
@@ -280,12 +280,6 @@ class Session(Controls):
 
     def __repr__(self) -> str:
         return f"<Session {self.id!r} {self.policy!r}>"
-
-
-@lru_cache(maxsize=1024)
-def signer(key: bytes) -> Signer:
-    """The signer of a key."""
-    return Signer(key)
 
 
 def default_policy() -> Policy:

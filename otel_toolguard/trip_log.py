@@ -27,7 +27,7 @@ VERSION = 1
 SIGNATURES_SHOWN = 32  # of the run, the newest
 _KEPT = 64  # complaints that are remembered
 # A pipe that nobody reads must not hold the tool up, hence O_NONBLOCK; Windows has neither.
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _logger = logging.getLogger("otel_toolguard")
 _places: dict[str, str] = {}
 _complained: set[str] = set()
@@ -49,12 +49,12 @@ def log_trip(guard: Guard, trip: Trip, *, observed: bool, by: By | None) -> None
     if not path:
         return
     try:
-        _append(_place(path), _line(guard, trip, observed=observed, by=by))
+        _append(place_of(path), _line(guard, trip, observed=observed, by=by))
     except Exception as fault:
         _complain(path, fault)
 
 
-def _place(path: str) -> str:
+def place_of(path: str) -> str:
     """The absolute path; one that is relative is so to where the process was at the first trip."""
     place = _places.get(path)
     if place is None:
@@ -101,7 +101,7 @@ def _run(guard: Guard, trip: Trip) -> dict[str, Any] | None:
         if run is None:
             return None
         newest = dict(islice(reversed(run.signatures.items()), SIGNATURES_SHOWN))
-        return {"calls": run.calls, "refused": run.refusals, "distinct": len(run.signatures), "tools": dict(run.tools),
+        return {"calls": run.calls, "refused": run.refusals, "distinct": run.distinct, "tools": dict(run.tools),
                 "classes": dict(run.classes), "signatures": newest}  # fmt: skip
 
     try:
@@ -119,7 +119,7 @@ def _fingerprint(judging: dict[str, Any]) -> str:
 
 def _append(path: str, line: bytes) -> None:
     """One write to a file opened for appending: lines of several processes never mix, and rotation is free to come."""
-    handle = os.open(path, _FLAGS, 0o600)
+    handle = os.open(path, FLAGS, 0o600)
     try:
         if os.write(handle, line) < len(line):
             os.write(handle, b"\n")  # a full disk took half of it: what comes next shall stand on its own line

@@ -51,9 +51,9 @@ class FrameworkRuns:
         found = self._runs.of((session.id, run_id), lambda: session)
         return found.place(run_id, outer=outer)
 
-    def end(self, place: Place) -> None:
-        """Notes that a framework's run is over; where nobody says so it is taken for over once long unheard of."""
-        if self._runs.pop((place.session.id, place.run_id)) is not None:
+    def end(self, place: Place | None) -> None:
+        """Notes that a framework's run is over, if it is guarded; where nobody says so it is, once long unheard of."""
+        if place is not None and self._runs.pop((place.session.id, place.run_id)) is not None:
             _ended(place.session, place.run_id)
 
     def _own(self, run_id: str, conversation_id: str | None) -> Session:

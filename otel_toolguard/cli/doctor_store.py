@@ -7,13 +7,14 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
 
+from otel_toolguard import trip_log
 from otel_toolguard.cli.doctor_finding import Finding, one_line
 from otel_toolguard.errors import SettingsError
 from otel_toolguard.stores import store_of
 from otel_toolguard.stores.sqlite import SQLiteStore
 from otel_toolguard.stores.sqlite_file import FileFault
+from otel_toolguard.stores.sqlite_url import options_of
 from otel_toolguard.stores.workers import several
 
 if TYPE_CHECKING:
@@ -49,11 +50,7 @@ def _store(url: str) -> Finding:
                 "warn", "store", f"{text}, and {workers}: each has ceilings of its own", "TOOLGUARD_STORE=sqlite:"
             )
         return Finding("ok", "store", text, "", {"kind": "memory"})
-    return _file(store, _outage(url))
-
-
-def _outage(url: str) -> str:
-    return dict(parse_qsl(urlsplit(url).query)).get("on_error", "local")
+    return _file(store, options_of(url).get("on_error", "local"))
 
 
 def _file(store: SQLiteStore, outage: str) -> Finding:
@@ -94,10 +91,10 @@ def _unwritable(path: Path) -> str | None:
 
 
 def _trip_log(environment: Mapping[str, str]) -> Finding:
-    named = environment.get("TOOLGUARD_TRIP_LOG")
+    named = environment.get(trip_log.VARIABLE)
     if not named:
         return Finding("ok", "trip log", "none (TOOLGUARD_TRIP_LOG names a file)", "", {"path": None})
-    path = Path(os.path.abspath(os.path.expanduser(named)))  # noqa: PTH100, PTH111  (as the log itself does)
+    path = Path(trip_log.place_of(named))
     fault = _unlogged(path)
     if fault:
         text = f"{one_line(path)} cannot be written ({fault})"
@@ -108,7 +105,7 @@ def _trip_log(environment: Mapping[str, str]) -> Finding:
 def _unlogged(path: Path) -> str | None:
     """Why no trip could be appended; a file that is there is opened as the log opens it, none is made."""
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)))
+        os.close(os.open(path, trip_log.FLAGS & ~os.O_CREAT))
     except FileNotFoundError:
         return None if os.access(path.parent, os.W_OK | os.X_OK) else f"{one_line(path.parent)} is not writable"
     except (OSError, ValueError) as fault:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_toolguard.cli.hook_events import AFTER, BEFORE, PROMPT, Answer, Event
 from otel_toolguard.core.call import Outcome, ToolCall
-from otel_toolguard.core.canonical import FORM_VERSION, Signer
+from otel_toolguard.core.canonical import FORM_VERSION, signer
 from otel_toolguard.core.decision import SILENT, Permit, Refuse
 from otel_toolguard.core.state import AFRESH
 
@@ -49,7 +49,7 @@ class Judge:
         self._chain = rules.chain
         self._store = store
         self._session = session_id
-        self._signer = Signer(rules.key or store.key)
+        self._signer = signer(rules.key or store.key)
         self._clock = clock
         # Drawn here, for a step may be run again.
         self._fresh = (secrets.token_hex(8), secrets.token_hex(8))
@@ -185,7 +185,7 @@ class Judge:
     def _transact(self, step: Callable[[SessionState], Any]) -> Any:
         def checked(state: SessionState) -> Any:
             if state.key_id != self._signer.key_id:  # its key may be in a file that could not be read before
-                self._signer = Signer(self._rules.key or self._store.key)
+                self._signer = signer(self._rules.key or self._store.key)
             if state.begin_under(self._signer.key_id, FORM_VERSION):
                 logger.warning(AFRESH.format(state.id))
             return step(state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -305,6 +306,12 @@ class Signer:
         state = self._copy()
         state.update((text if world is None else text + encode_basestring(world)).encode("utf-8", "surrogatepass"))
         return f"{tool}:{state.hexdigest()}"
+
+
+@lru_cache(maxsize=1024)
+def signer(key: bytes) -> Signer:
+    """The signer of a key."""
+    return Signer(key)
 
 
 class Fingerprints(NamedTuple):

@@ -64,5 +64,5 @@ def end_run(plugins: Sequence[Any], state: SessionState, run_id: str) -> RunEnd 
         if plugin.name in run.rules and hasattr(plugin, "report"):
             peak = max(peak, plugin.report([run.rules[plugin.name]]).get("longest_repeat", {}).get("laps", 0))
     tripped = run.latch() is not None or state.stop is not None
-    distinct = sum(times > 0 for times in run.signatures.values()) if run.calls <= SIGNATURES_KEPT else 0
+    distinct = run.distinct if run.calls <= SIGNATURES_KEPT else 0
     return RunEnd(run.calls, peak, tripped, state.calls, session_tripped, distinct)

@@ -121,6 +121,11 @@ class RunState:
         if self.stop is not None:
             yield self.stop
 
+    @property
+    def distinct(self) -> int:
+        """How many different calls were counted, of those that are remembered; what was taken back is none."""
+        return sum(times > 0 for times in self.signatures.values())
+
     def to_plain(self) -> dict[str, Any]:
         """The run as JSON values."""
         return {

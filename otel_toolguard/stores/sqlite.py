@@ -302,9 +302,9 @@ class SQLiteStore:
 
 
 def _key_id(key: bytes) -> str:
-    from otel_toolguard.core.canonical import Signer  # noqa: PLC0415  (costs start-up time, and few need it)
+    from otel_toolguard.core.canonical import signer  # noqa: PLC0415  (costs start-up time, and few need it)
 
-    return Signer(key).key_id
+    return signer(key).key_id
 
 
 _stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()

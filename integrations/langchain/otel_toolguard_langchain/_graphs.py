@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
     from otel_toolguard import Policy, Trip
+    from otel_toolguard.adapter import FrameworkRuns
     from otel_toolguard.telemetry import Telemetry
 
 KEPT = 4096  # nodes and runs that are remembered
@@ -110,7 +111,7 @@ class _NodeGuard(ToolGuardMiddleware):
             return here.get()
         thread_id = config.get("configurable", {}).get("thread_id")
         run.place = self._runs.place(run.id, thread_id and str(thread_id))
-        run.stop, run.node, run.end = self._stop, told[NODE], self._runs.end
+        run.stop, run.node, run.runs = self._stop, told[NODE], self._runs
         run.paused = None
         run.handlers = getattr(config.get("callbacks"), "handlers", ())
         return run.place
@@ -120,7 +121,7 @@ class _Run:
     """One run of a graph, by LangChain's id of that; and by whom, where and when a tool was called in it last."""
 
     place: Place | None = None
-    end: Callable[[Place], None] | None = None
+    runs: FrameworkRuns | None = None
     stop = node = ""
     paused: UUID | None = None
     handlers: Any = ()
@@ -211,8 +212,8 @@ class ToolGuardGate(BaseCallbackHandler):
         if run.stop == "interrupt" and run.paused in (None, run.graph):  # not yet resumed, without a reset
             run.paused = run.graph
             raise GraphInterrupt((Interrupt.from_ns(trip.to_dict(), told[NODE]),))
-        if run.place is not None and run.end is not None:
-            run.end(run.place)
+        if run.runs is not None:
+            run.runs.end(run.place)
         raise stopped(trip, state, told)
 
 

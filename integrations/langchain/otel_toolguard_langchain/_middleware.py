@@ -128,12 +128,12 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
         if self._stop == "drain" and control is not None:
             control.request_drain(Reason(trip))
             return None
-        self._end(state, config)  # LangChain does not come to after_agent
+        self._runs.end(self._place(state, config))  # LangChain does not come to after_agent
         raise stopped(trip, state, config.get("configurable", {}))
 
     def after_agent(self, state: GuardState, runtime: Runtime[Any]) -> None:
         """Notes that the run is over; LangChain comes here only where it is not to be resumed."""
-        self._end(state, get_config())
+        self._runs.end(self._place(state, get_config()))
 
     abefore_agent, abefore_model, aafter_agent = map(_twin, (before_agent, before_model, after_agent))
 
@@ -164,11 +164,6 @@ class ToolGuardMiddleware(AgentMiddleware[GuardState, Any]):
             agent=(config.get("metadata") or {}).get("lc_agent_name"),
             reached=request.tool is not None, traced=not instrumented_by(OTHERS),
         )  # fmt: skip
-
-    def _end(self, state: Any, config: Mapping[str, Any]) -> None:
-        place = self._place(state, config)
-        if place is not None:
-            self._runs.end(place)
 
     def _place(self, state: Any, config: Mapping[str, Any]) -> Place | None:
         thread_id = config.get("configurable", {}).get("thread_id")

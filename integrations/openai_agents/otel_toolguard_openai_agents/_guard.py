@@ -121,17 +121,13 @@ class Guard:
             trip = stop_of(place)
             told = trip is not None and isinstance(said["output"], str) and said["output"] == trip.to_tool_message()
             self._stop(trip if told else None, place)
-            self._end(place)
+            self.runs.end(place)
 
     def _stop(self, trip: Trip | None, place: Place | None) -> None:
         if trip is not None:
             self.show(trip)
-            self._end(place)
-            raise OpenAIAgentsStopped(trip)
-
-    def _end(self, place: Place | None) -> None:
-        if place is not None:
             self.runs.end(place)
+            raise OpenAIAgentsStopped(trip)
 
     def show(self, trip: Trip) -> None:
         """Says in the SDK's own tracing why a circuit opened."""
