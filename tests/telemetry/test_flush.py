@@ -71,6 +71,19 @@ def test_a_stop_from_outside_too(batched):
     assert batched.exported() == ["ok"]
 
 
+def test_a_stop_by_one_refusal_too_many_too(batched):
+    """A call that an open circuit refuses, and that stops the run by that, is exported at once as well."""
+    rules = Policy(plugins=[{"plugin": "call_ceiling", "tools": {"search": 1}}, {"plugin": "max_refusals", "limit": 3}])
+    with Session(policy=rules, telemetry=Telemetry(tracer_provider=batched.provider, flush_seconds=30.0)):
+        search("a")
+        seen = []
+        for _ in range(3):
+            with pytest.raises(CircuitOpen):
+                search("a")
+            seen.append(len(batched.exported()))
+    assert seen == [2, 2, 4]
+
+
 def test_refusals_after_the_trip_flush_no_more(batched):
     """One flush a trip: later refusals wait for their turn."""
     with Session(policy=CEILING, telemetry=Telemetry(tracer_provider=batched.provider, flush_seconds=30.0)):
